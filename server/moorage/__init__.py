@@ -1,0 +1,10 @@
+"""Moorage: many models, one GPU's memory.
+
+The public names of the package. Importing it loads no framework, no gRPC and no server.
+"""
+
+from moorage.authoring import Batch, BatchMember, Model, ModelContext, TensorSpec
+
+__all__ = ["Batch", "BatchMember", "Model", "ModelContext", "TensorSpec", "__version__"]
+
+__version__ = "0.1.0"

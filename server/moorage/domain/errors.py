@@ -1,0 +1,130 @@
+"""Every way a request or a command can fail. The edge maps each class to one status, in one place.
+
+An error carries its figures as attributes, so that the edge can put them into machine-readable details.
+Messages are meant for the caller: they hold no paths and no traceback.
+"""
+
+
+class MoorageError(Exception):
+    """Base of all failures that a caller may see."""
+
+    retry_after_s: float | None = None
+    """Seconds after which trying again may succeed; None where trying again is pointless."""
+
+    @property
+    def message(self) -> str:
+        return str(self)
+
+
+class InvalidRequest(MoorageError):
+    """A field of the request is wrong; says which, what was expected and what came."""
+
+    def __init__(self, field: str, *, expected: str, got: str) -> None:
+        super().__init__(f"{field}: expected {expected}, got {got}")
+        self.field = field
+        self.expected = expected
+        self.got = got
+
+
+class NotSupported(MoorageError):
+    """The request is well formed, but this server does not do it."""
+
+
+class ModelNotFound(MoorageError):
+    """No model, or no version of it, of that name in the repository."""
+
+    def __init__(self, name: str, version: str = "") -> None:
+        which = f"'{name}' version {version}" if version else f"'{name}'"
+        super().__init__(f"Request for unknown model: {which} is not found")
+        self.name = name
+        self.version = version
+
+
+class ModelNotReady(MoorageError):
+    """The model exists but can't serve now: loading, unloaded or failed."""
+
+    def __init__(self, name: str, reason: str, *, retry_after_s: float | None = 1.0) -> None:
+        super().__init__(f"model '{name}' is not ready: {reason}")
+        self.name = name
+        self.reason = reason
+        self.retry_after_s = retry_after_s
+
+
+class LoadFailed(MoorageError):
+    """The model could not be loaded: its files or its code are at fault."""
+
+    def __init__(self, name: str, reason: str) -> None:
+        super().__init__(f"failed to load model '{name}': {reason}")
+        self.name = name
+        self.reason = reason
+
+
+class WorkerLost(MoorageError):
+    """The process that computed this request died, and it was not retried again."""
+
+    def __init__(self, reason: str, *, retry_after_s: float = 1.0) -> None:
+        super().__init__(f"the worker process was lost: {reason}")
+        self.reason = reason
+        self.retry_after_s = retry_after_s
+
+
+class ServerDraining(MoorageError):
+    """The server is shutting down and takes no new work."""
+
+    retry_after_s = 1.0
+
+    def __init__(self) -> None:
+        super().__init__("the server is shutting down and has stopped accepting new requests")
+
+
+class QueueFull(MoorageError):
+    """The model's queue is at its bound."""
+
+    def __init__(self, model: str, *, unit: str, waiting: int, asked: int, limit: int, retry_after_s: float) -> None:
+        super().__init__(f"queue of model '{model}' is full: {waiting} {unit} waiting, {asked} more asked, limit {limit}")
+        self.model = model
+        self.unit = unit
+        self.waiting = waiting
+        self.asked = asked
+        self.limit = limit
+        self.retry_after_s = retry_after_s
+
+
+class MemoryExhausted(MoorageError):
+    """It would fit the device, but not beside what is held now."""
+
+    def __init__(self, what: str, *, device: str, needed_bytes: int, free_bytes: int, retry_after_s: float = 1.0) -> None:
+        super().__init__(f"{what} needs {needed_bytes} bytes on {device}, {free_bytes} are free")
+        self.device = device
+        self.needed_bytes = needed_bytes
+        self.free_bytes = free_bytes
+        self.retry_after_s = retry_after_s
+
+
+class ModelTooLarge(MoorageError):
+    """It can never fit the device, even with nothing else on it."""
+
+    def __init__(self, what: str, *, device: str, needed_bytes: int, capacity_bytes: int) -> None:
+        super().__init__(f"{what} needs {needed_bytes} bytes, but {device} has a capacity of {capacity_bytes} bytes")
+        self.device = device
+        self.needed_bytes = needed_bytes
+        self.capacity_bytes = capacity_bytes
+
+
+class DeadlineExceeded(MoorageError):
+    """The request's deadline passed before it was answered."""
+
+    def __init__(self, waited_s: float, state: str) -> None:
+        super().__init__(f"deadline exceeded after {waited_s:.3f} s, {state}")
+        self.waited_s = waited_s
+        self.state = state
+
+
+class InferenceFailed(MoorageError):
+    """The model raised, or returned what it did not declare. The detail is in the log, under the id."""
+
+    def __init__(self, model: str, error_id: str, detail: str = "") -> None:
+        super().__init__(f"inference failed in model '{model}', error id {error_id}")
+        self.model = model
+        self.error_id = error_id
+        self.detail = detail

@@ -1,0 +1,36 @@
+"""A request after decoding: validated, and ready to be queued."""
+
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, field
+
+from moorage.domain.model import ModelKey
+from moorage.domain.tensor import InputTensor
+
+ParameterValue = bool | int | float | str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class InferenceRequest:
+    """One caller's work for one model.
+
+    request_id: unique in this server's life; client_id is what the caller sent, echoed back.
+    rows: rows along the batch axis; 1 for a model without one.
+    outputs: names asked for; empty means all.
+    batch_key: requests may share a run only if theirs are equal; None shares with nobody.
+    size_bytes: bytes of all inputs, counted against the queue's bound.
+    arrived_s, deadline_s: monotonic seconds.
+    priority: 1 highest to 5; 0 is the model's default.
+    """
+
+    request_id: int
+    client_id: str
+    model: ModelKey
+    inputs: tuple[InputTensor, ...]
+    rows: int
+    size_bytes: int
+    arrived_s: float
+    deadline_s: float
+    batch_key: Hashable | None = None
+    outputs: tuple[str, ...] = ()
+    parameters: Mapping[str, ParameterValue] = field(default_factory=dict)
+    priority: int = 0

@@ -1,0 +1,92 @@
+"""One frozen picture of the server. The CLI, RepositoryIndex, health and statistics all read it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from moorage.domain.model import ModelKey, ModelSpec, ModelState
+
+
+@dataclass(frozen=True, slots=True)
+class Duration:
+    """How often something was timed, and the sum, in nanoseconds."""
+
+    count: int = 0
+    ns: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class BatchSizeStatistics:
+    """Executions of one batch size (in rows)."""
+
+    compute_input: Duration = Duration()
+    compute_infer: Duration = Duration()
+    compute_output: Duration = Duration()
+
+
+@dataclass(frozen=True, slots=True)
+class ModelStatistics:
+    """Counts as Triton's statistics extension defines them.
+
+    success, fail, queue and compute_* count requests; inference_count counts rows; execution_count counts runs.
+    Every request of a run is charged the whole run's compute time. Failures touch only `fail`.
+    last_inference_ms: milliseconds since the epoch, 0 before the first.
+    """
+
+    last_inference_ms: int = 0
+    inference_count: int = 0
+    execution_count: int = 0
+    success: Duration = Duration()
+    fail: Duration = Duration()
+    queue: Duration = Duration()
+    compute_input: Duration = Duration()
+    compute_infer: Duration = Duration()
+    compute_output: Duration = Duration()
+    batches: Mapping[int, BatchSizeStatistics] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSnapshot:
+    """One version of one model.
+
+    ready: whether a request for it would be accepted now; a model loaded on demand is ready while it is cold.
+    reason: why it is not resident, or empty.
+    leased_bytes: bytes held, by kind ("weights", "workspace").
+    """
+
+    key: ModelKey
+    spec: ModelSpec
+    state: ModelState
+    ready: bool
+    reason: str
+    device: str | None
+    leased_bytes: Mapping[str, int]
+    waiting_rows: int
+    statistics: ModelStatistics
+
+
+@dataclass(frozen=True, slots=True)
+class BrokenModel:
+    """A folder of the repository that is no usable model, and why."""
+
+    name: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceSnapshot:
+    """One device's ledger. leased_bytes is by kind ("context", "weights", "workspace")."""
+
+    name: str
+    capacity_bytes: int
+    leased_bytes: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class ServerSnapshot:
+    """Everything that views show. `models` is sorted by name, then version."""
+
+    models: tuple[ModelSnapshot, ...]
+    broken: tuple[BrokenModel, ...]
+    devices: tuple[DeviceSnapshot, ...]
+    ready: bool
+    draining: bool

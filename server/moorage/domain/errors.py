@@ -81,7 +81,9 @@ class QueueFull(MoorageError):
     """The model's queue is at its bound."""
 
     def __init__(self, model: str, *, unit: str, waiting: int, asked: int, limit: int, retry_after_s: float) -> None:
-        super().__init__(f"queue of model '{model}' is full: {waiting} {unit} waiting, {asked} more asked, limit {limit}")
+        super().__init__(
+            f"queue of model '{model}' is full: {waiting} {unit} waiting, {asked} more asked, limit {limit}"
+        )
         self.model = model
         self.unit = unit
         self.waiting = waiting
@@ -93,7 +95,9 @@ class QueueFull(MoorageError):
 class MemoryExhausted(MoorageError):
     """It would fit the device, but not beside what is held now."""
 
-    def __init__(self, what: str, *, device: str, needed_bytes: int, free_bytes: int, retry_after_s: float = 1.0) -> None:
+    def __init__(
+        self, what: str, *, device: str, needed_bytes: int, free_bytes: int, retry_after_s: float = 1.0
+    ) -> None:
         super().__init__(f"{what} needs {needed_bytes} bytes on {device}, {free_bytes} are free")
         self.device = device
         self.needed_bytes = needed_bytes

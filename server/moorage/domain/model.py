@@ -108,9 +108,13 @@ class ModelState(StrEnum):
 TRANSITIONS: Mapping[ModelState, frozenset[ModelState]] = {
     ModelState.UNLOADED: frozenset({ModelState.LOADING}),
     # Back to unloaded: cancelled before it began, or refused for want of memory.
-    ModelState.LOADING: frozenset({ModelState.RESIDENT, ModelState.FAILED, ModelState.UNLOADED, ModelState.UNLOADING}),
-    # Back to loading: the worker died, and the model comes back by itself.
-    ModelState.RESIDENT: frozenset({ModelState.UNLOADING, ModelState.LOADING}),
-    ModelState.UNLOADING: frozenset({ModelState.UNLOADED}),
+    # Loading again: its worker died before it was done.
+    ModelState.LOADING: frozenset(
+        {ModelState.LOADING, ModelState.RESIDENT, ModelState.FAILED, ModelState.UNLOADED, ModelState.UNLOADING}
+    ),
+    # Back to loading: the worker died, and the model comes back by itself; unless it was closing.
+    ModelState.RESIDENT: frozenset({ModelState.UNLOADING, ModelState.LOADING, ModelState.UNLOADED}),
+    # Failed: it turned out too large once it was there.
+    ModelState.UNLOADING: frozenset({ModelState.UNLOADED, ModelState.FAILED}),
     ModelState.FAILED: frozenset({ModelState.LOADING, ModelState.UNLOADED}),
 }

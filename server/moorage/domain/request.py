@@ -4,7 +4,7 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 
 from moorage.domain.model import ModelKey
-from moorage.domain.tensor import InputTensor
+from moorage.domain.tensor import Datatype, InputTensor
 
 ParameterValue = bool | int | float | str
 
@@ -34,3 +34,28 @@ class InferenceRequest:
     outputs: tuple[str, ...] = ()
     parameters: Mapping[str, ParameterValue] = field(default_factory=dict)
     priority: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class BatchOutput:
+    """One output of a whole run.
+
+    splits: the end, in bytes from the start of data, of each member's part.
+    data: a view into shared memory that is valid only until the run's worker is sent more work.
+    """
+
+    name: str
+    datatype: Datatype
+    shape: tuple[int, ...]
+    data: memoryview
+    splits: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RunResult:
+    """What a run brought back, and how long the worker spent on each part, in nanoseconds."""
+
+    outputs: tuple[BatchOutput, ...]
+    input_ns: int
+    infer_ns: int
+    output_ns: int

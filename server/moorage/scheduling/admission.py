@@ -10,7 +10,7 @@ from moorage.scheduling.state import ModelRecord, State
 
 def not_ready(state: State, model: ModelRecord) -> ModelNotReady | None:
     """Why a model takes no requests now, if it takes none. A cold model that loads on demand takes them."""
-    if model.closing:
+    if model.closing or model.state is ModelState.UNLOADING:
         return ModelNotReady(model.key.name, "unloading")
     worker = state.workers.get(model.worker or "")
     if worker is not None and worker.crashes >= UNWELL_AFTER and worker.restart_at_s is not None:
@@ -46,25 +46,21 @@ def never_fits(state: State, model: ModelRecord, rows: int) -> ModelTooLarge | N
     workspace_bytes = model.spec.memory.workspace_bytes(rows)
     if workspace_bytes == 0:
         return None
-    device = model.device or _likely_device(state, model)
-    if device is None:
+    budget = (
+        state.budgets[model.device] if model.device else choose_device(model.spec, state.budgets, state.context_bytes)
+    )
+    if budget is None:
         return None
-    limits = state.devices[device]
     weights_bytes = model.weights.size_bytes if model.weights else expected_weights_bytes(model.spec)
-    needed_bytes = workspace_bytes + weights_bytes + limits.context_bytes
-    if needed_bytes <= limits.capacity_bytes:
+    needed_bytes = workspace_bytes + weights_bytes + state.context_bytes[budget.device]
+    if needed_bytes <= budget.capacity_bytes:
         return None
     return ModelTooLarge(
         f"a run of {rows} rows of model '{model.key.name}'",
-        device=device,
+        device=budget.device,
         needed_bytes=needed_bytes,
-        capacity_bytes=limits.capacity_bytes,
+        capacity_bytes=budget.capacity_bytes,
     )
-
-
-def _likely_device(state: State, model: ModelRecord) -> str | None:
-    budget = choose_device(model.spec, state.budgets.values())
-    return budget.device if budget else None
 
 
 def is_ready(state: State, model: ModelRecord) -> bool:

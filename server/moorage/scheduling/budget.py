@@ -1,6 +1,5 @@
 """Bytes of one device, and who holds them."""
 
-from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
@@ -32,10 +31,16 @@ class DeviceBudget:
         self.capacity_bytes = capacity_bytes
         self.leased_bytes = 0
         self._leases: set[Lease] = set()
+        self._leased_by_kind = dict.fromkeys(LeaseKind, 0)
 
     @property
     def free_bytes(self) -> int:
         return self.capacity_bytes - self.leased_bytes
+
+    @property
+    def free_without_runs_bytes(self) -> int:
+        """Bytes that would be free if every run now executing had ended: all but contexts and weights."""
+        return self.free_bytes + self._leased_by_kind[LeaseKind.WORKSPACE]
 
     @property
     def leases(self) -> Iterable[Lease]:
@@ -47,16 +52,16 @@ class DeviceBudget:
             return None
         lease = Lease(self.device, owner, kind, size_bytes)
         self._leases.add(lease)
-        self.leased_bytes += size_bytes
+        self._count(kind, size_bytes)
         return lease
 
     def resize(self, lease: Lease, size_bytes: int) -> bool:
         """Make a lease larger or smaller; False, and no change, if the growth is not free."""
-        growth = size_bytes - lease.size_bytes
-        if growth > self.free_bytes:
+        growth_bytes = size_bytes - lease.size_bytes
+        if growth_bytes > self.free_bytes:
             return False
         lease.size_bytes = size_bytes
-        self.leased_bytes += growth
+        self._count(lease.kind, growth_bytes)
         return True
 
     def release(self, lease: Lease) -> None:
@@ -65,21 +70,23 @@ class DeviceBudget:
         Raises KeyError if it is not held: a second release is a bug, and hiding it would hide the leak.
         """
         self._leases.remove(lease)
-        self.leased_bytes -= lease.size_bytes
+        self._count(lease.kind, -lease.size_bytes)
+
+    def _count(self, kind: LeaseKind, size_bytes: int) -> None:
+        self.leased_bytes += size_bytes
+        self._leased_by_kind[kind] += size_bytes
 
     def by_kind(self) -> dict[str, int]:
-        """Leased bytes by kind."""
-        total: Counter[str] = Counter()
-        for lease in self._leases:
-            total[lease.kind.value] += lease.size_bytes
-        return dict(total)
-
-    def held_beyond_runs_bytes(self) -> int:
-        """Bytes that do not come back when the runs now executing end: contexts and weights."""
-        return sum(lease.size_bytes for lease in self._leases if lease.kind is not LeaseKind.WORKSPACE)
+        """Leased bytes by kind, without the kinds that hold none."""
+        return {kind.value: size_bytes for kind, size_bytes in self._leased_by_kind.items() if size_bytes}
 
     def check_integrity(self) -> None:
         """Recompute the sums from the live leases. Raises AssertionError where the ledger has drifted."""
-        total = sum(lease.size_bytes for lease in self._leases)
-        assert total == self.leased_bytes, f"{self.device}: {self.leased_bytes} recorded, {total} held"
-        assert 0 <= total <= self.capacity_bytes, f"{self.device}: {total} held of {self.capacity_bytes}"
+        held = dict.fromkeys(LeaseKind, 0)
+        for lease in self._leases:
+            assert lease.size_bytes >= 0, f"{self.device}: {lease}"
+            held[lease.kind] += lease.size_bytes
+        assert held == self._leased_by_kind, f"{self.device}: {self._leased_by_kind} recorded, {held} held"
+        total_bytes = sum(held.values())
+        assert total_bytes == self.leased_bytes, f"{self.device}: {self.leased_bytes} recorded, {total_bytes} held"
+        assert total_bytes <= self.capacity_bytes, f"{self.device}: {total_bytes} held of {self.capacity_bytes}"

@@ -57,6 +57,11 @@ class ModelQueue:
     def _full(self, unit: str, waiting: int, asked: int, limit: int) -> QueueFull:
         return QueueFull(self._model, unit=unit, waiting=waiting, asked=asked, limit=limit, retry_after_s=RETRY_AFTER_S)
 
+    @property
+    def head(self) -> Entry | None:
+        """Who is served next, if anybody waits."""
+        return next(iter(self._entries.values()), None)
+
     def append(self, entry: Entry) -> None:
         self._entries[entry.request.request_id] = entry
         self._count(entry, 1)

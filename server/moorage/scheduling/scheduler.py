@@ -3,14 +3,15 @@
 from collections.abc import Callable, Mapping
 from typing import Any, assert_never
 
-from moorage.domain.errors import WorkerLost
-from moorage.domain.model import ModelKey, ModelState
-from moorage.scheduling import events
+from moorage.domain.model import ModelState
+from moorage.scheduling import events, integrity
 from moorage.scheduling.actions import Action
+from moorage.scheduling.departures import Departures
 from moorage.scheduling.loads import Loads
+from moorage.scheduling.losses import Losses
 from moorage.scheduling.queue import ModelQueue
-from moorage.scheduling.recovery import UNWELL_AFTER, restart_delay_s
 from moorage.scheduling.requests import Requests
+from moorage.scheduling.runs import Runs
 from moorage.scheduling.state import DeviceLimits, Limits, ModelRecord, State
 from moorage.scheduling.timers import Due, LoadDue, RequestDue, RestartDue
 from moorage.scheduling.workers import Workers
@@ -25,22 +26,25 @@ class Scheduler:
     def __init__(self, devices: Mapping[str, DeviceLimits], limits: Limits | None = None) -> None:
         self.state = State(devices, limits or Limits())
         self._requests = Requests(self.state)
+        self._runs = Runs(self.state, self._requests)
         self._workers = Workers(self.state)
-        self._loads = Loads(self.state, self._requests, self._workers)
+        self._departures = Departures(self.state, self._requests, self._workers)
+        self._loads = Loads(self.state, self._requests, self._runs, self._workers, self._departures)
+        self._losses = Losses(self.state, self._requests, self._runs, self._workers, self._departures, self._loads)
         self._handlers: dict[type, Callable[[Any, float], None]] = {
             events.RequestArrived: self._request_arrived,
-            events.RequestCancelled: self._request_cancelled,
-            events.RunFinished: self._run_finished,
-            events.RunFailed: self._run_failed,
+            events.RequestCancelled: lambda event, now: self._requests.cancelled(event.request_id),
+            events.RunFinished: lambda event, now: self._runs.finished(event.run_id, event.result, now),
+            events.RunFailed: lambda event, now: self._runs.failed(event.run_id, event.error, now),
             events.ModelRegistered: self._model_registered,
             events.LoadRequested: lambda event, now: self._loads.request(event.key, now),
-            events.UnloadRequested: lambda event, now: self._loads.unload(event.key, now),
+            events.UnloadRequested: lambda event, now: self._departures.unload(event.key),
             events.ModelLoaded: lambda event, now: self._loads.loaded(event.key, event.weights_bytes, now),
-            events.ModelLoadFailed: lambda event, now: self._loads.load_failed(event.key, event.error, now),
-            events.ModelUnloaded: lambda event, now: self._loads.unloaded(event.key, now),
-            events.WorkerUp: self._worker_up,
-            events.WorkerLost: self._worker_lost,
-            events.TimeReached: self._time_reached,
+            events.ModelLoadFailed: lambda event, now: self._loads.failed(event.key, event.error),
+            events.ModelUnloaded: lambda event, now: self._departures.unloaded(event.key),
+            events.WorkerUp: lambda event, now: self._workers.up(event.worker, now),
+            events.WorkerLost: lambda event, now: self._losses.worker_lost(event.worker, event.reason, now),
+            events.TimeReached: lambda event, now: None,
             events.DrainStarted: self._drain_started,
         }
 
@@ -50,11 +54,36 @@ class Scheduler:
         return self.state.timers.next_s
 
     def handle(self, event: events.Event, now: float) -> list[Action]:
-        """Take in one event and say what follows. `now`: monotonic seconds, never less than the last."""
+        """Take in one event and say what follows. `now`: monotonic seconds, never less than the last.
+
+        What is due comes first, even where its wake-up is late: expired work is never run.
+        """
+        for due in self.state.timers.take_due(now):
+            self._due(due, now)
         self._handlers[type(event)](event, now)
+        if self.state.stirred or self.state.closing:
+            self._follow_up(now)
+        self.state.timers.compact(self._matters)
         actions = self.state.actions
         self.state.actions = []
         return actions
+
+    def _follow_up(self, now: float) -> None:
+        """Let go on whoever the event made way for. The one place for it, so that no way leads past it.
+
+        Runs come before loads, as a load must not hold up what is resident. Each round ends, starts or gives up
+        something that waited, so the rounds end.
+        """
+        stirred = self.state.stirred
+        while True:
+            for key in tuple(self.state.closing):
+                self._departures.close_if_idle(key)
+            if not stirred:
+                return
+            device = next(iter(stirred))
+            del stirred[device]
+            self._runs.start_waiting(device, now)
+            self._loads.pump(device)
 
     def _request_arrived(self, event: events.RequestArrived, now: float) -> None:
         model = self._requests.arrived(event.request, now)
@@ -63,77 +92,35 @@ class Scheduler:
         if model.state is ModelState.UNLOADED:
             self._loads.request(model.key, now)
         else:
-            self._requests.start_next(model, now)
-
-    def _request_cancelled(self, event: events.RequestCancelled, now: float) -> None:
-        self._shorter(self._requests.cancelled(event.request_id), now)
-
-    def _shorter(self, model: ModelRecord | None, now: float) -> None:
-        """A queue lost a member: it may have been the one that others waited behind, or the last of a closing model."""
-        if model is None:
-            return
-        if model.device is not None:
-            if not model.queue:
-                self.state.short_of_memory[model.device].pop(model.key, None)
-            self._requests.start_waiting(model.device, now)
-        self._loads.close_if_idle(model, now)
-
-    def _run_finished(self, event: events.RunFinished, now: float) -> None:
-        run = self.state.runs.get(event.run_id)
-        self._requests.finished(event.run_id, event.result, now)
-        self._after_run(run.key if run else None, now)
-
-    def _run_failed(self, event: events.RunFailed, now: float) -> None:
-        run = self.state.runs.get(event.run_id)
-        self._requests.failed(event.run_id, event.error, now)
-        self._after_run(run.key if run else None, now)
-
-    def _after_run(self, key: ModelKey | None, now: float) -> None:
-        if key is not None and self.state.models[key].closing:
-            self._loads.close_if_idle(self.state.models[key], now)
-        if self.state.pending_loads:
-            self._loads.pump(now)
-        self.state.timers.compact(self.state.entries)
+            self._runs.start_next(model, now)
 
     def _model_registered(self, event: events.ModelRegistered, now: float) -> None:
         assert event.key not in self.state.models, f"{event.key} registered twice"
         queue = ModelQueue(event.key.name, event.spec.queue)
         self.state.models[event.key] = ModelRecord(event.key, event.spec, queue)
 
-    def _worker_up(self, event: events.WorkerUp, now: float) -> None:
-        self._workers.up(event.worker, now)
-        self._loads.pump(now)
-
-    def _worker_lost(self, event: events.WorkerLost, now: float) -> None:
-        before = self.state.workers.get(event.worker)
-        loading = before.loading if before else None
-        worker = self._workers.ended(event.worker, now)
-        if worker is None:
-            return
-        for model in self.state.models_on(event.worker):
-            if model.run is not None:
-                self._requests.lost(model.run, event.reason)
-            self._loads.worker_died(model, event.reason, culprit=model.key == loading, now=now)
-            if worker.crashes >= UNWELL_AFTER:
-                delay_s = restart_delay_s(worker.crashes)
-                self._requests.fail_waiting(model, WorkerLost(event.reason, retry_after_s=delay_s))
-        if worker.restart_at_s is None:
-            self._workers.drop_if_unused(worker)
-        self._loads.memory_freed(now)
-
-    def _time_reached(self, event: events.TimeReached, now: float) -> None:
-        for due in self.state.timers.take_due(now):
-            self._due(due, now)
-
     def _due(self, due: Due, now: float) -> None:
         match due:
             case RequestDue(request_id):
-                self._shorter(self._requests.expired(request_id, now), now)
+                self._requests.expired(request_id, now)
             case LoadDue(key):
                 self._loads.overdue(key, now)
             case RestartDue(worker):
                 self._workers.restart_due(worker, now)
-                self._loads.pump(now)
+            case _:
+                assert_never(due)
+
+    def _matters(self, at_s: float, due: Due) -> bool:
+        """Whether something would still come of a timer."""
+        match due:
+            case RequestDue(request_id):
+                return request_id in self.state.entries
+            case LoadDue(key):
+                model = self.state.models.get(key)
+                return model is not None and model.state is ModelState.LOADING and model.load_deadline_s == at_s
+            case RestartDue(name):
+                worker = self.state.workers.get(name)
+                return worker is not None and worker.restart_at_s == at_s
             case _:
                 assert_never(due)
 
@@ -141,8 +128,6 @@ class Scheduler:
         self.state.draining = True
 
     def check_integrity(self) -> None:
-        """Recompute every running sum from what is live. Raises AssertionError where one has drifted."""
-        for budget in self.state.budgets.values():
-            budget.check_integrity()
-        for model in self.state.models.values():
-            model.queue.check_integrity()
+        """Recompute everything that is kept twice. Raises AssertionError where it has drifted."""
+        assert not self.state.stirred, "somebody was not told that something came free"
+        integrity.check(self.state)

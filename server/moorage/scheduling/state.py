@@ -1,6 +1,6 @@
 """What the scheduler knows. Its parts share one State, and put what they decide into its `actions`."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -47,7 +47,8 @@ class WorkerState(StrEnum):
 class WorkerRecord:
     """One worker process, also while it is down.
 
-    crashes: ends in a row that nobody asked for. loading: what it builds now; one at a time.
+    context: its own memory. Kept through a back-off, so that no newcomer takes the place of what comes back.
+    loading: what it builds now; one at a time. crashes: ends in a row that nobody asked for.
     """
 
     worker: str
@@ -60,11 +61,17 @@ class WorkerRecord:
     up_since_s: float = 0.0
     restart_at_s: float | None = None
 
+    @property
+    def startable(self) -> bool:
+        """Down, and no back-off holds it."""
+        return self.state is WorkerState.DOWN and self.restart_at_s is None
+
 
 @dataclass(slots=True, eq=False)
 class ModelRecord:
     """One registered model.
 
+    weights: kept while its worker is brought back, so that no newcomer takes its place.
     wanted: a load was asked for and is not settled. closing: takes no new work, and goes when it is idle.
     load_crashes: workers that died while they built it.
     failure: why it must not stay, decided while a worker still holds its memory.
@@ -88,19 +95,28 @@ class ModelRecord:
 
 @dataclass(slots=True, eq=False)
 class State:
-    """Everything that decisions are made from."""
+    """Everything that decisions are made from.
+
+    entries: every accepted request without an outcome, by its id.
+    pending_loads: models in LOADING whose worker has not been told to build them yet, in the order of asking.
+    short_of_memory: by device, resident models whose next run found no memory, in the order of asking.
+    closing: models to forget once they are idle.
+    stirred: devices on which something came free, so that those who wait are to be looked at again.
+    """
 
     devices: Mapping[str, DeviceLimits]
     limits: Limits
     budgets: dict[str, DeviceBudget] = field(init=False)
+    context_bytes: dict[str, int] = field(init=False)
     models: dict[ModelKey, ModelRecord] = field(default_factory=dict)
     workers: dict[str, WorkerRecord] = field(default_factory=dict)
     entries: dict[int, Entry] = field(default_factory=dict)
     runs: dict[int, Run] = field(default_factory=dict)
-    # Models in LOADING whose worker has not been told to build them yet, in the order of asking.
+    # These are sets that keep their order: the same events must always lead to the same actions.
     pending_loads: dict[ModelKey, None] = field(default_factory=dict)
-    # By device: resident models whose next run found no memory, in the order of asking.
     short_of_memory: dict[str, dict[ModelKey, None]] = field(init=False)
+    closing: dict[ModelKey, None] = field(default_factory=dict)
+    stirred: dict[str, None] = field(default_factory=dict)
     timers: Timers = field(default_factory=Timers)
     actions: list[Action] = field(default_factory=list)
     draining: bool = False
@@ -108,6 +124,7 @@ class State:
 
     def __post_init__(self) -> None:
         self.budgets = {name: DeviceBudget(name, limits.capacity_bytes) for name, limits in self.devices.items()}
+        self.context_bytes = {name: limits.context_bytes for name, limits in self.devices.items()}
         self.short_of_memory = {name: {} for name in self.devices}
 
     def move(self, model: ModelRecord, state: ModelState, reason: str = "") -> None:
@@ -115,9 +132,24 @@ class State:
         assert state in TRANSITIONS[model.state], f"{model.key}: {model.state} -> {state}"
         model.state = state
         model.reason = reason
-        if state is not ModelState.RESIDENT and model.device is not None:
-            self.short_of_memory[model.device].pop(model.key, None)
+        if state is not ModelState.RESIDENT:
+            self.leave_line(model)
         self.actions.append(ModelChanged(model.key))
 
-    def models_on(self, worker: str) -> Iterable[ModelRecord]:
+    def leave_line(self, model: ModelRecord) -> None:
+        """A model no longer waits for memory to run in; those behind it may go on."""
+        if model.device is not None and model.key in self.short_of_memory[model.device]:
+            del self.short_of_memory[model.device][model.key]
+            self.stir(model.device)
+
+    def release(self, lease: Lease) -> None:
+        """End a lease: its bytes are free for those who wait."""
+        self.budgets[lease.device].release(lease)
+        if lease.size_bytes:
+            self.stir(lease.device)
+
+    def stir(self, device: str) -> None:
+        self.stirred[device] = None
+
+    def models_on(self, worker: str) -> list[ModelRecord]:
         return [model for model in self.models.values() if model.worker == worker]

@@ -1,7 +1,7 @@
 """Moments to act at. The core never sleeps: it says when it wants to be called again."""
 
 import heapq
-from collections.abc import Mapping
+from collections.abc import Callable
 from typing import NamedTuple
 
 from moorage.domain.model import ModelKey
@@ -28,7 +28,7 @@ class RestartDue(NamedTuple):
 Due = RequestDue | LoadDue | RestartDue
 
 # Below this many entries a clean-up costs more than it frees.
-_COMPACT_ABOVE = 1024
+_COMPACT_FROM = 1024
 
 
 class Timers:
@@ -37,6 +37,7 @@ class Timers:
     def __init__(self) -> None:
         self._heap: list[tuple[float, int, Due]] = []
         self._sequence = 0
+        self._compact_at = _COMPACT_FROM
 
     def __len__(self) -> int:
         return len(self._heap)
@@ -57,14 +58,14 @@ class Timers:
             due.append(heapq.heappop(self._heap)[2])
         return due
 
-    def compact(self, live_requests: Mapping[int, object]) -> None:
-        """Drop the deadlines of requests that have ended, once they are most of the heap.
+    def compact(self, matters: Callable[[float, Due], bool]) -> None:
+        """Once there are many, drop those that lost their point.
 
-        Without this a server that answers quickly would carry every deadline for its full length.
+        Without this a server that answers quickly would carry every deadline for its full length. It is done
+        again only when they have doubled, so its cost per entry stays the same however many there are.
         """
-        if len(self._heap) < max(_COMPACT_ABOVE, 4 * len(live_requests)):
+        if len(self._heap) < self._compact_at:
             return
-        self._heap = [
-            item for item in self._heap if not isinstance(item[2], RequestDue) or item[2].request_id in live_requests
-        ]
+        self._heap = [item for item in self._heap if matters(item[0], item[2])]
         heapq.heapify(self._heap)
+        self._compact_at = max(_COMPACT_FROM, 2 * len(self._heap))

@@ -1,0 +1,56 @@
+"""Clients of Moorage, or of any server of the Open Inference Protocol, over gRPC: NumPy in, NumPy out.
+
+>>> with SyncClient("127.0.0.1:8001") as client:                                          # doctest: +SKIP
+...     outputs = client.infer("embedder", {"text": [["a sentence"], ["another"]]})
+...     outputs["embedding"].shape
+(2, 384)
+
+`Client` is the same for asyncio.
+"""
+
+from moorage_client.aio import Client
+from moorage_client.errors import (
+    Aborted,
+    Cancelled,
+    DeadlineExceeded,
+    FailedPrecondition,
+    InvalidRequest,
+    InvalidResponse,
+    ModelNotFound,
+    MoorageClientError,
+    NotSupported,
+    Overloaded,
+    PermissionDenied,
+    ServerFailure,
+    Unauthenticated,
+    Unavailable,
+)
+from moorage_client.messages import ModelInfo, ModelMetadata, ServerMetadata, TensorMetadata
+from moorage_client.sync import SyncClient
+from moorage_client.tensors import BFloat16, datatype_of, dtype_of
+
+__all__ = [
+    "Aborted",
+    "BFloat16",
+    "Cancelled",
+    "Client",
+    "DeadlineExceeded",
+    "FailedPrecondition",
+    "InvalidRequest",
+    "InvalidResponse",
+    "ModelInfo",
+    "ModelMetadata",
+    "ModelNotFound",
+    "MoorageClientError",
+    "NotSupported",
+    "Overloaded",
+    "PermissionDenied",
+    "ServerFailure",
+    "ServerMetadata",
+    "SyncClient",
+    "TensorMetadata",
+    "Unauthenticated",
+    "Unavailable",
+    "datatype_of",
+    "dtype_of",
+]

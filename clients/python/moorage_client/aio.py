@@ -1,0 +1,94 @@
+"""The asyncio client."""
+
+import asyncio
+from types import TracebackType
+from typing import Self, TypeVar
+
+import grpc
+import grpc.aio
+from google.protobuf.message import Message
+
+from moorage_client.channels import CHANNEL_OPTIONS, Methods
+from moorage_client.errors import Cancelled, from_status
+from moorage_client.operations import Operations
+
+Answer = TypeVar("Answer", bound=Message)
+
+
+class Client(Operations):
+    """A client of one server, for the running event loop. Use as `async with Client("host:port") as client:`.
+
+    attempts: tries per call, the first included.
+    timeout_s: of calls that compute nothing; `infer`, `load` and `unload` take their own.
+    metadata: sent with every call, such as an authorization header.
+    """
+
+    def __init__(
+        self,
+        target: str,
+        *,
+        attempts: int = 3,
+        timeout_s: float | None = 30.0,
+        credentials: grpc.ChannelCredentials | None = None,
+        metadata: tuple[tuple[str, str], ...] = (),
+    ) -> None:
+        self._aio_transport = _AioTransport(target, credentials, metadata)
+        super().__init__(self._aio_transport, attempts=attempts, timeout_s=timeout_s)
+
+    async def close(self) -> None:
+        """End the connection; calls under way raise Cancelled. A second close does nothing."""
+        await self._aio_transport.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.close()
+
+
+class _AioTransport:
+    def __init__(
+        self, target: str, credentials: grpc.ChannelCredentials | None, metadata: tuple[tuple[str, str], ...]
+    ) -> None:
+        if credentials is None:
+            self._channel = grpc.aio.insecure_channel(target, CHANNEL_OPTIONS)
+        else:
+            self._channel = grpc.aio.secure_channel(target, credentials, CHANNEL_OPTIONS)
+        self._metadata = metadata
+        self._methods = Methods(self._channel)
+        self._closed = False
+
+    async def call(self, method: str, request: Message, answer: type[Answer], timeout_s: float | None) -> Answer:
+        if self._closed:
+            raise Cancelled("the client is closed")
+        try:
+            reply: Answer = await self._methods[method](request, timeout=timeout_s, metadata=self._metadata)
+        except grpc.aio.AioRpcError as error:
+            raise from_status(error.code(), error.details(), error.trailing_metadata()) from None
+        except asyncio.CancelledError:
+            if self._was_closed_meanwhile():
+                raise Cancelled("the client was closed") from None
+            raise
+        return reply
+
+    def _was_closed_meanwhile(self) -> bool:
+        """Whether a cancellation came from closing the channel, not from whoever cancelled the caller's task."""
+        task = asyncio.current_task()
+        return self._closed and task is not None and not task.cancelling()
+
+    async def connect(self, timeout_s: float) -> bool:
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._channel.channel_ready()
+        except TimeoutError:
+            return False
+        return True
+
+    async def sleep(self, delay_s: float) -> None:
+        await asyncio.sleep(delay_s)
+
+    async def close(self) -> None:
+        self._closed = True
+        await self._channel.close()

@@ -1,0 +1,36 @@
+"""What both clients' channels have in common."""
+
+from typing import Any
+
+import grpc
+import grpc.aio
+
+from moorage_protocol.services import INFERENCE_METHODS
+
+CHANNEL_OPTIONS: tuple[tuple[str, int], ...] = (
+    # The server bounds what it takes; a client that asked for a large answer wants all of it.
+    ("grpc.max_send_message_length", -1),
+    ("grpc.max_receive_message_length", -1),
+    # gRPC's own start at 1 s and grow to 2 min: too slow for a server that was just restarted.
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 2000),
+)
+
+
+class Methods:
+    """The callables of the inference service on one channel; each costs more to make than to keep."""
+
+    def __init__(self, channel: grpc.Channel | grpc.aio.Channel) -> None:
+        self._channel = channel
+        self._callables: dict[str, Any] = {}
+
+    def __getitem__(self, name: str) -> Any:
+        """Call it with a request; on an aio channel the answer is awaited. Raises KeyError for an unknown method."""
+        if name not in self._callables:
+            method = INFERENCE_METHODS[name]
+            self._callables[name] = self._channel.unary_unary(
+                method.path,
+                request_serializer=method.request.SerializeToString,
+                response_deserializer=method.response.FromString,
+            )
+        return self._callables[name]

@@ -1,0 +1,1 @@
+"""Real models to serve, and a demo that asks them."""

@@ -1,0 +1,71 @@
+"""`moorage infer`: one request, from the command line."""
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from moorage.cli.remote import DEFAULT_TARGET, Target, connected
+from moorage.cli.terminal import WRONG_USAGE, fail, stdout
+
+
+class OutputFormat(StrEnum):
+    """How the outputs are printed."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+def infer(  # noqa: PLR0913, PLR0917 an option of the command each
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="The model's name.")],
+    text: Annotated[
+        list[str] | None,
+        typer.Option("--text", metavar="STR", help="A row of the model's one BYTES input; repeatable."),
+    ] = None,
+    json_file: Annotated[
+        str | None,
+        typer.Option("--json", metavar="FILE|-", help='Inputs as nested lists: {"NAME": [[…]]}; - is stdin.'),
+    ] = None,
+    npy: Annotated[
+        list[str] | None, typer.Option("--npy", metavar="NAME=FILE", help="An input from a .npy file; repeatable.")
+    ] = None,
+    output: Annotated[
+        OutputFormat, typer.Option("--output", help="text abbreviates; json prints every value, for machines.")
+    ] = OutputFormat.TEXT,
+    version: Annotated[str, typer.Option("--model-version", metavar="N", help="By default the latest.")] = "",
+    priority: Annotated[
+        int, typer.Option("--priority", metavar="N", min=0, help="1 is the highest; 0 is the model's default.")
+    ] = 0,
+    timeout_s: Annotated[
+        float | None, typer.Option("--timeout", metavar="SECONDS", min=0, help="By default the model's own.")
+    ] = None,
+    target: Target = DEFAULT_TARGET,
+) -> None:
+    """Run a model on inputs from the command line, and print what comes out.
+
+    Datatypes of --text and --json come from the model's metadata; a missing batch axis is added.
+    """
+    from moorage.cli import inputs, outputs
+
+    if not (text or json_file or npy):
+        fail("nothing to infer: give --text, --json or --npy", WRONG_USAGE)
+    try:
+        sources = inputs.read_sources(tuple(text or ()), json_file, [_named_file(entry) for entry in npy or ()])
+        with connected(target) as client:
+            metadata = client.metadata(model, version)
+            tensors = inputs.tensors(metadata, sources)
+            results = client.infer(model, tensors, version=version, priority=priority, timeout_s=timeout_s)
+    except inputs.InputError as error:
+        fail(str(error), WRONG_USAGE)
+    if output is OutputFormat.JSON:
+        typer.echo(outputs.as_json(metadata, results))
+    else:
+        stdout().print(outputs.as_text(metadata, results), markup=False, soft_wrap=True)
+
+
+def _named_file(entry: str) -> tuple[str, Path]:
+    name, separator, path = entry.partition("=")
+    if not (name and separator and path):
+        fail(f"--npy: expected NAME=FILE, got '{entry}'", WRONG_USAGE)
+    return name, Path(path)

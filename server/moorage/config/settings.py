@@ -1,0 +1,133 @@
+"""The sections of moorage.toml. Only keys that have an effect are known; any other is an error."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, ClassVar
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator, model_validator
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+
+from moorage.config.address import EXPECTED_ADDRESS, Address, parse_address, parse_optional_address
+from moorage.devices.host import total_memory_bytes
+from moorage.repository.quantities import EXPECTED_BYTES, Bytes
+from moorage.repository.quoting import shown
+
+# gRPC keeps message sizes in a signed 32-bit number.
+MAX_MESSAGE_BYTES = 2**31 - 1
+_CUDA_CONTEXT_BYTES = 512 * 1024 * 1024
+
+_EXPECTED_GRACE = "seconds from 0 to 86400"
+_EXPECTED_RPCS = "a whole number from 1 to 1000000"
+_EXPECTED_BUDGET = f"{EXPECTED_BYTES}, above 0 (a cuda device has no default yet)"
+_EXPECTED_DEVICES = "a table [devices.cpu] or [devices.'cuda:N']"
+_DEVICE_NAME = r"^(cpu|cuda:(0|[1-9][0-9]{0,2}))$"
+
+
+def _refuse_bool(value: object) -> object:
+    # Text from the environment has to become numbers here, but true is not 1.
+    if isinstance(value, bool):
+        raise ValueError(f"expected a number, got {shown(value)}")
+    return value
+
+
+class Section(BaseModel):
+    """Frozen, and strict about keys."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class ServerSettings(Section):
+    """Where the server listens and what one caller may ask of it. No HTTP where `http` is None."""
+
+    grpc: Annotated[Address, PlainValidator(parse_address)] = Field(
+        default=Address("127.0.0.1", 8001), description=EXPECTED_ADDRESS
+    )
+    http: Annotated[Address | None, PlainValidator(parse_optional_address)] = Field(
+        default=Address("127.0.0.1", 8002), description=EXPECTED_ADDRESS
+    )
+    grace_s: Annotated[float, BeforeValidator(_refuse_bool)] = Field(
+        default=30.0, ge=0, le=86400, allow_inf_nan=False, description=_EXPECTED_GRACE
+    )
+    max_message_bytes: Bytes = Field(
+        default=256 * 1024 * 1024,
+        alias="max_message",
+        ge=1024,
+        le=MAX_MESSAGE_BYTES,
+        description=f"{EXPECTED_BYTES}, from 1 KiB to {MAX_MESSAGE_BYTES}",
+    )
+    max_concurrent_rpcs: Annotated[int, BeforeValidator(_refuse_bool)] = Field(
+        default=4096, ge=1, le=1_000_000, description=_EXPECTED_RPCS
+    )
+
+
+class RepositorySettings(Section):
+    """Where the models are; a relative path counts from the working directory."""
+
+    path: Path = Field(default=Path("models"), description="a folder")
+
+
+class DeviceSettings(Section):
+    """One device's memory.
+
+    budget_bytes: what the server may use. reserve_bytes: of that, what it leaves free.
+    context_bytes: what a worker process takes on the device before it holds any model.
+    """
+
+    budget_bytes: Bytes = Field(alias="budget", ge=1, description=_EXPECTED_BUDGET)
+    reserve_bytes: Bytes = Field(default=0, alias="reserve", description=EXPECTED_BYTES)
+    context_bytes: Bytes = Field(default=0, alias="context", description=EXPECTED_BYTES)
+
+    @model_validator(mode="after")
+    def _leaves_something(self) -> "DeviceSettings":
+        if self.reserve_bytes + self.context_bytes >= self.budget_bytes:
+            raise ValueError(
+                f"expected reserve and context together below the budget of {self.budget_bytes} bytes, "
+                f"got {self.reserve_bytes} and {self.context_bytes}"
+            )
+        return self
+
+
+DeviceName = Annotated[str, Field(pattern=_DEVICE_NAME)]
+
+
+class Settings(BaseSettings):
+    """Everything that can be set. `devices` has at least one entry."""
+
+    model_config: ClassVar[SettingsConfigDict] = SettingsConfigDict(
+        extra="forbid", frozen=True, env_prefix="MOORAGE_", env_nested_delimiter="__", enable_decoding=False
+    )
+
+    server: ServerSettings = Field(default=ServerSettings(), description="a table")
+    repository: RepositorySettings = Field(default=RepositorySettings(), description="a table")
+    devices: Mapping[DeviceName, DeviceSettings] = Field(description=_EXPECTED_DEVICES)
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Only what it is given: load_settings reads the sources, so that an error can name the one at fault."""
+        return (init_settings,)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _with_devices(cls, values: dict[str, Any]) -> dict[str, Any]:
+        devices = values.get("devices") or {"cpu": {}}
+        if not isinstance(devices, Mapping):
+            return values
+        return {**values, "devices": {name: _with_defaults(name, device) for name, device in devices.items()}}
+
+
+def _with_defaults(name: str, device: object) -> object:
+    """A device's defaults depend on its kind, which only its name tells."""
+    if not isinstance(device, Mapping):
+        return device
+    if name.startswith("cuda:"):
+        return {"context": _CUDA_CONTEXT_BYTES, **device}
+    if name == "cpu" and "budget" not in device:
+        return {"budget": total_memory_bytes() // 2, **device}
+    return device

@@ -1,0 +1,47 @@
+"""What the edges see of the server: one object with everything a request or a view needs."""
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from moorage.domain.errors import ModelNotReady
+from moorage.domain.model import ModelKey, ModelSpec
+from moorage.domain.request import InferenceRequest
+from moorage.domain.tensor import OutputTensor
+from moorage.engine.catalog import Catalog
+from moorage.engine.control import Control
+from moorage.engine.engine import Engine
+from moorage.engine.snapshot import ServerSnapshot
+from moorage.engine.view import take_snapshot
+
+T = TypeVar("T")
+
+
+class Backend:
+    """Joins engine, catalog and control."""
+
+    def __init__(self, engine: Engine, catalog: Catalog, control: Control) -> None:
+        self._engine = engine
+        self._catalog = catalog
+        self._control = control
+        self.next_request_id = engine.next_request_id
+        self.now = engine.now
+        self.subscribe = engine.subscribe
+        self.load = control.load
+        self.unload = control.unload
+
+    def resolve(self, name: str, version: str) -> tuple[ModelKey, ModelSpec]:
+        """The model that serves a name and version ("" for the latest).
+
+        Raises ModelNotFound, or ModelNotReady for one that is unloaded or broken.
+        """
+        serving = self._catalog.resolve(name, version)
+        if serving.key not in self._engine.scheduler.state.models:
+            raise ModelNotReady(name, "unloaded")
+        return serving.key, serving.spec
+
+    async def infer(self, request: InferenceRequest, render: Callable[[tuple[OutputTensor, ...]], T]) -> T:
+        """See Engine.infer."""
+        return await self._engine.infer(request, render)
+
+    def snapshot(self) -> ServerSnapshot:
+        return take_snapshot(self._engine, self._catalog, started=self._control.started.is_set())

@@ -1,0 +1,222 @@
+"""The engine: takes an event, asks the scheduler, performs the actions. Only its owner task does so."""
+
+import asyncio
+import logging
+import time
+import uuid
+from collections import deque
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from moorage.domain.errors import InferenceFailed, LoadFailed, ServerDraining
+from moorage.domain.model import ModelKey
+from moorage.domain.request import InferenceRequest
+from moorage.domain.tensor import OutputTensor
+from moorage.engine.ports import Workers
+from moorage.engine.settlements import Settlements
+from moorage.engine.statistics import Statistics
+from moorage.engine.tickets import Ticket, member_outputs
+from moorage.scheduling import actions, events
+from moorage.scheduling.scheduler import Scheduler
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+class Engine:
+    """Owns the scheduler. All methods are to be called on the event loop's thread."""
+
+    def __init__(self, scheduler: Scheduler, *, check_integrity: bool = False) -> None:
+        self.scheduler = scheduler
+        self.statistics = Statistics()
+        self.settlements = Settlements()
+        self._check_integrity = check_integrity
+        self._workers: Workers | None = None
+        self._events: deque[events.Event] = deque()
+        self._tickets: dict[int, Ticket[Any]] = {}
+        self._wake = asyncio.Event()
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at_s = float("inf")
+        self._last_request_id = 0
+        self._listeners: list[Callable[[], None]] = []
+        self._changed = False
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._perform: dict[type, Callable[[Any], None]] = {
+            actions.Execute: lambda action: self._need_workers().execute(action.run),
+            actions.Succeed: self._succeed,
+            actions.Fail: self._fail,
+            actions.StartWorker: self._start_worker,
+            actions.StopWorker: lambda action: self._need_workers().stop(action.worker),
+            actions.KillWorker: lambda action: self._need_workers().kill(action.worker, action.reason),
+            actions.Load: lambda action: self._need_workers().load(action.worker, action.key, action.spec),
+            actions.Unload: lambda action: self._need_workers().unload(action.worker, action.key),
+            actions.LoadSettled: lambda action: self.settlements.loaded(action.key, action.error),
+            actions.UnloadSettled: lambda action: self.settlements.unloaded(action.key),
+            actions.ModelChanged: self._model_changed,
+        }
+
+    def attach(self, workers: Workers) -> None:
+        """Give the engine its workers, which in turn post to it."""
+        self._workers = workers
+
+    def _need_workers(self) -> Workers:
+        assert self._workers is not None, "attach() comes first"
+        return self._workers
+
+    def now(self) -> float:
+        """Monotonic seconds, the scheduler's time."""
+        return time.monotonic()
+
+    def next_request_id(self) -> int:
+        self._last_request_id += 1
+        return self._last_request_id
+
+    def subscribe(self, on_change: Callable[[], None]) -> None:
+        """Have a function called on the loop whenever a model's state or the server's readiness may have changed."""
+        self._listeners.append(on_change)
+
+    def post(self, event: events.Event) -> None:
+        """Hand an event to the owner task."""
+        self._events.append(event)
+        self._wake.set()
+
+    def report(self, model: str, detail: str) -> str:
+        """Log what must not reach a caller; the id that links the caller's error to it."""
+        error_id = uuid.uuid4().hex[:12]
+        log.error("model %s, error id %s: %s", model, error_id, detail)
+        return error_id
+
+    async def run(self) -> None:
+        """The owner task. Ends only by cancellation, or by a bug, which then ends the server."""
+        try:
+            while True:
+                await self._wake.wait()
+                self._wake.clear()
+                self._drain_events()
+        finally:
+            self._fail_all_open()
+
+    def _drain_events(self) -> None:
+        pending = self._events
+        while pending:
+            self._handle(pending.popleft())
+        self._arm_timer()
+        if self._changed:
+            self._changed = False
+            for listener in self._listeners:
+                listener()
+
+    def _handle(self, event: events.Event) -> None:
+        for action in self.scheduler.handle(event, self.now()):
+            self._perform[type(action)](action)
+        if self._check_integrity:
+            self.scheduler.check_integrity()
+
+    def _arm_timer(self) -> None:
+        wake_s = self.scheduler.next_wake_s
+        if wake_s is None or (self._timer is not None and self._timer_at_s <= wake_s):
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_at_s = wake_s
+        self._timer = asyncio.get_running_loop().call_later(max(0.0, wake_s - self.now()), self._ring)
+
+    def _ring(self) -> None:
+        self._timer = None
+        self.post(events.TimeReached())
+
+    async def infer(self, request: InferenceRequest, render: Callable[[tuple[OutputTensor, ...]], T]) -> T:
+        """Queue a request and wait for its result.
+
+        render: gets views into shared memory, valid only while it runs, and returns what the caller wants.
+        Raises MoorageError. Cancellation: the request leaves its queue at once; if it runs, its result is dropped.
+        """
+        ticket: Ticket[T] = Ticket(request, render, asyncio.get_running_loop().create_future())
+        self._tickets[request.request_id] = ticket
+        self._idle.clear()
+        self.post(events.RequestArrived(request))
+        try:
+            return await ticket.future
+        except asyncio.CancelledError:
+            if self._take(request.request_id) is not None:
+                self.post(events.RequestCancelled(request.request_id))
+            raise
+
+    def _take(self, request_id: int) -> Ticket[Any] | None:
+        """Remove a ticket, as it is about to complete. None if it has completed already."""
+        ticket = self._tickets.pop(request_id, None)
+        if not self._tickets:
+            self._idle.set()
+        return ticket
+
+    def _succeed(self, action: actions.Succeed) -> None:
+        run, result = action.run, action.result
+        answered = []
+        now = self.now()
+        for index, entry in enumerate(run.entries):
+            ticket = self._take(entry.request.request_id)
+            if ticket is None:
+                continue
+            try:
+                ticket.succeed(member_outputs(run, result, index))
+                answered.append(entry.request)
+            except Exception:
+                log.exception("rendering the result of a run of %s failed", run.key)
+                ticket.fail(InferenceFailed(run.key.name, self.report(run.key.name, "result could not be rendered")))
+        self.statistics.run_succeeded(run, result, answered, now)
+        self._need_workers().trim(run)
+
+    def _fail(self, action: actions.Fail) -> None:
+        ticket = self._take(action.request.request_id)
+        if ticket is not None:
+            ticket.fail(action.error)
+            self.statistics.failed(action.request, self.now())
+
+    def _start_worker(self, action: actions.StartWorker) -> None:
+        try:
+            self._need_workers().start(action.worker, action.device)
+        except OSError as error:
+            log.exception("worker %s could not be started", action.worker)
+            self.post(events.WorkerLost(action.worker, f"could not be started: {error.strerror}"))
+
+    def _model_changed(self, action: actions.ModelChanged) -> None:
+        self._changed = True
+
+    def changed(self) -> None:
+        """Have the subscribers called."""
+        self._changed = True
+        self._wake.set()
+
+    async def load(self, key: ModelKey) -> None:
+        """Load a registered model. Raises MoorageError. Cancellation: the load goes on."""
+        waiter = self.settlements.await_load(key)
+        self.post(events.LoadRequested(key))
+        await waiter
+
+    async def unload(self, key: ModelKey) -> None:
+        """Unload a model and wait until its memory is free. Cancellation: the unload goes on."""
+        waiter = self.settlements.await_unload(key)
+        self.post(events.UnloadRequested(key))
+        await waiter
+
+    async def drain(self, grace_s: float) -> bool:
+        """Refuse new work and wait for what was accepted; whether all of it was answered within the grace."""
+        self.post(events.DrainStarted())
+        self.changed()
+        try:
+            await asyncio.wait_for(self._idle.wait(), grace_s)
+        except TimeoutError:
+            return False
+        return True
+
+    def _fail_all_open(self) -> None:
+        """The owner is gone: nobody may wait for it."""
+        if self._timer is not None:
+            self._timer.cancel()
+        for request_id in list(self._tickets):
+            ticket = self._take(request_id)
+            if ticket is not None:
+                ticket.fail(ServerDraining())
+        self.settlements.abandon(LoadFailed("", "the server is shutting down"))

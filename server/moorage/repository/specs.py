@@ -1,0 +1,43 @@
+"""From a manifest and its files to the ModelSpec that the rest of the server works with."""
+
+from pathlib import Path
+
+from moorage.domain.model import MemoryPolicy, ModelSpec, QueuePolicy, SimulatedCosts
+from moorage.repository.files import FileSummary
+from moorage.repository.manifest import Manifest
+from moorage.repository.tables import MemoryTable, SchedulingTable, SimulatedTable
+
+
+def spec_of(manifest: Manifest, name: str, version: int, path: Path, files: FileSummary) -> ModelSpec:
+    """One version of a model. `path` is its resolved folder."""
+    return ModelSpec(
+        name=name,
+        version=version,
+        runtime=manifest.runtime,
+        inputs=tuple(table.spec() for table in manifest.inputs),
+        outputs=tuple(table.spec() for table in manifest.outputs),
+        path=path,
+        max_batch_size=manifest.max_batch_size,
+        loading=manifest.loading,
+        load_timeout_s=manifest.load_timeout_s,
+        isolation=manifest.placement.isolation,
+        devices=manifest.placement.devices,
+        memory=_memory_policy(manifest.memory),
+        queue=_queue_policy(manifest.scheduling),
+        simulated=_simulated_costs(manifest.simulated or SimulatedTable()),
+        parameters=manifest.parameters,
+        fingerprint=files.fingerprint,
+        weights_hint_bytes=files.weights_bytes,
+    )
+
+
+def _memory_policy(table: MemoryTable) -> MemoryPolicy:
+    return MemoryPolicy(table.weights_bytes, table.workspace_fixed_bytes, table.workspace_per_row_bytes)
+
+
+def _queue_policy(table: SchedulingTable) -> QueuePolicy:
+    return QueuePolicy(table.max_queue_rows, table.max_queue_bytes, table.default_timeout_s)
+
+
+def _simulated_costs(table: SimulatedTable) -> SimulatedCosts:
+    return SimulatedCosts(table.load_s, table.run_s, table.run_s_per_row)

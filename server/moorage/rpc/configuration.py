@@ -1,0 +1,78 @@
+"""What a model declares, as Triton's ModelConfig and the protocol's metadata say it."""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from moorage.domain.model import ModelSpec
+from moorage.domain.tensor import TensorSpec
+from moorage_protocol import inference as pb
+
+
+class _Names(NamedTuple):
+    platform: str
+    backend: str
+
+
+_RUNTIMES = {
+    "python": _Names("python", "python"),
+    "torchscript": _Names("pytorch_libtorch", "pytorch"),
+    "torch_export": _Names("pytorch_export", "pytorch"),
+    "onnx": _Names("onnxruntime_onnx", "onnxruntime"),
+    "simulated": _Names("moorage_simulated", "moorage_simulated"),
+}
+
+
+def _names(runtime: str) -> _Names:
+    return _RUNTIMES.get(runtime) or _Names(runtime, runtime)
+
+
+def metadata_of(spec: ModelSpec, versions: Iterable[int]) -> pb.ModelMetadataResponse:
+    """Names, datatypes and shapes; here shapes include the batch axis."""
+    return pb.ModelMetadataResponse(
+        name=spec.name,
+        versions=[str(version) for version in versions],
+        platform=_names(spec.runtime).platform,
+        inputs=[_tensor_metadata(tensor, spec.max_batch_size) for tensor in spec.inputs],
+        outputs=[_tensor_metadata(tensor, spec.max_batch_size) for tensor in spec.outputs],
+    )
+
+
+def _tensor_metadata(tensor: TensorSpec, max_batch_size: int) -> pb.ModelMetadataResponse.TensorMetadata:
+    shape = (-1, *tensor.shape) if max_batch_size else tensor.shape
+    return pb.ModelMetadataResponse.TensorMetadata(name=tensor.name, datatype=tensor.datatype.value, shape=shape)
+
+
+def config_of(spec: ModelSpec, device: str) -> pb.ModelConfig:
+    """The model's configuration; here shapes leave out the batch axis."""
+    names = _names(spec.runtime)
+    config = pb.ModelConfig(
+        name=spec.name,
+        platform=names.platform,
+        backend=names.backend,
+        max_batch_size=spec.max_batch_size,
+        input=[
+            pb.ModelInput(name=t.name, data_type=_data_type(t), dims=t.shape, optional=t.optional) for t in spec.inputs
+        ],
+        output=[pb.ModelOutput(name=t.name, data_type=_data_type(t), dims=t.shape) for t in spec.outputs],
+        instance_group=[_instance_group(spec.name, device)],
+    )
+    config.version_policy.latest.num_versions = 1
+    config.model_transaction_policy.decoupled = False
+    config.response_cache.enable = False
+    if spec.max_batch_size:
+        config.dynamic_batching.SetInParent()  # its presence is how tools learn that requests are batched
+    for key, value in spec.parameters.items():
+        config.parameters[key].string_value = str(value)
+    return config
+
+
+def _data_type(tensor: TensorSpec) -> "pb.DataType.ValueType":
+    name = "STRING" if tensor.datatype.value == "BYTES" else tensor.datatype.value
+    return pb.DataType.Value(f"TYPE_{name}")
+
+
+def _instance_group(name: str, device: str) -> pb.ModelInstanceGroup:
+    kind, _, index = device.partition(":")
+    if kind == "cpu":
+        return pb.ModelInstanceGroup(name=name, kind=pb.ModelInstanceGroup.KIND_CPU, count=1)
+    return pb.ModelInstanceGroup(name=name, kind=pb.ModelInstanceGroup.KIND_GPU, count=1, gpus=[int(index or 0)])

@@ -1,0 +1,62 @@
+"""From a model's outputs to the bytes of a ModelInferResponse."""
+
+from collections.abc import Sequence
+
+from moorage.domain.tensor import OutputTensor, element_count
+from moorage.rpc.contents import fill, has_typed_form
+from moorage.rpc.signature import Signature
+from moorage.rpc.wire import varint
+from moorage_protocol import inference as pb
+
+_ID_TAG = bytes((3 << 3 | 2,))
+_RAW_OUTPUT_TAG = bytes((6 << 3 | 2,))
+
+
+class Renderer:
+    """Renders the answer to one request: asked raw, it answers raw; asked typed, typed where all datatypes allow it.
+
+    Serialized messages can be joined, so what never changes is serialized once, and each tensor is copied once, from
+    the view it comes in to the response.
+    """
+
+    __slots__ = ("_client_id", "_outputs", "_signature", "_typed")
+
+    def __init__(self, signature: Signature, client_id: str, outputs: tuple[str, ...], *, typed: bool) -> None:
+        self._signature = signature
+        self._client_id = client_id
+        self._outputs = outputs
+        self._typed = typed
+
+    def __call__(self, outputs: tuple[OutputTensor, ...]) -> bytes:
+        """The serialized response. KeyError: an output that was asked for is not there."""
+        wanted: Sequence[OutputTensor] = outputs
+        if self._outputs:
+            by_name = {output.name: output for output in outputs}
+            wanted = [by_name[name] for name in self._outputs]
+        parts: list[bytes | memoryview] = [self._signature.opening, *self._identity()]
+        if self._typed and all(has_typed_form(output.datatype) for output in wanted):
+            parts += [_typed_part(output) for output in wanted]
+        else:
+            self._add_raw(parts, wanted)
+        return b"".join(parts)
+
+    def _identity(self) -> tuple[bytes, ...]:
+        if not self._client_id:
+            return ()
+        text = self._client_id.encode()
+        return _ID_TAG, varint(len(text)), text
+
+    def _add_raw(self, parts: list[bytes | memoryview], wanted: Sequence[OutputTensor]) -> None:
+        """All descriptions, then all data: exactly one entry for each output, an empty one too."""
+        head = self._signature.head
+        parts += [head(output) for output in wanted]
+        for output in wanted:
+            data = output.data
+            parts += (_RAW_OUTPUT_TAG, varint(len(data)), data)
+
+
+def _typed_part(output: OutputTensor) -> bytes:
+    response = pb.ModelInferResponse()
+    tensor = response.outputs.add(name=output.name, datatype=output.datatype.value, shape=output.shape)
+    fill(tensor.contents, output.datatype, output.data, element_count(output.shape))
+    return response.SerializeToString()

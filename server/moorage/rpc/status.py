@@ -1,0 +1,122 @@
+"""Every failure's status on the wire: one table."""
+
+import math
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import grpc
+from google.protobuf.any_pb2 import Any as AnyMessage
+from google.protobuf.message import Message
+from google.rpc import error_details_pb2 as details
+from google.rpc.status_pb2 import Status
+
+from moorage.domain import errors
+
+DOMAIN = "moorage"
+_MAX_TEXT = (
+    512  # a client accepts about 8 KiB of trailers; this text is in them twice, nine bytes for a character at worst
+)
+_MAX_FIGURE = 256
+_DETAILS_KEY = "grpc-status-details-bin"
+_PUSHBACK_KEY = "grpc-retry-pushback-ms"
+
+_Code = grpc.StatusCode
+
+
+class Row(NamedTuple):
+    """figures: attributes of the error that go into ErrorInfo.metadata."""
+
+    code: grpc.StatusCode
+    reason: str
+    figures: tuple[str, ...] = ()
+
+
+TABLE: dict[type[errors.MoorageError], Row] = {
+    errors.InvalidRequest: Row(_Code.INVALID_ARGUMENT, "INVALID_REQUEST", ("field", "expected", "got")),
+    errors.NotSupported: Row(_Code.UNIMPLEMENTED, "NOT_SUPPORTED"),
+    errors.ModelNotFound: Row(_Code.NOT_FOUND, "MODEL_NOT_FOUND", ("name", "version")),
+    errors.ModelNotReady: Row(_Code.UNAVAILABLE, "MODEL_NOT_READY", ("name",)),
+    errors.LoadFailed: Row(_Code.FAILED_PRECONDITION, "LOAD_FAILED", ("name",)),
+    errors.WorkerLost: Row(_Code.UNAVAILABLE, "WORKER_LOST"),
+    errors.ServerDraining: Row(_Code.UNAVAILABLE, "SERVER_DRAINING"),
+    errors.QueueFull: Row(_Code.RESOURCE_EXHAUSTED, "QUEUE_FULL", ("model", "unit", "waiting", "asked", "limit")),
+    errors.MemoryExhausted: Row(_Code.RESOURCE_EXHAUSTED, "MEMORY_EXHAUSTED", ("device", "needed_bytes", "free_bytes")),
+    errors.ModelTooLarge: Row(
+        _Code.FAILED_PRECONDITION, "MODEL_TOO_LARGE", ("device", "needed_bytes", "capacity_bytes")
+    ),
+    errors.DeadlineExceeded: Row(_Code.DEADLINE_EXCEEDED, "DEADLINE_EXCEEDED", ("waited_s", "state")),
+    errors.InferenceFailed: Row(_Code.INTERNAL, "INFERENCE_FAILED", ("model", "error_id")),
+}
+
+_UNKNOWN = Row(_Code.INTERNAL, "INTERNAL")
+
+
+class Outcome(NamedTuple):
+    """What `context.abort` takes."""
+
+    code: grpc.StatusCode
+    message: str
+    trailing_metadata: tuple[tuple[str, str | bytes], ...]
+
+
+def outcome_of(error: errors.MoorageError) -> Outcome:
+    """The status of a failure that the caller may see, with google.rpc details."""
+    row = _row_of(type(error))
+    message = _cut(error.message, _MAX_TEXT)
+    packed = [_pack(detail) for detail in _details(error, row, message)]
+    status = Status(code=row.code.value[0], message=message, details=packed)
+    trailing: list[tuple[str, str | bytes]] = [(_DETAILS_KEY, status.SerializeToString())]
+    if row.code is _Code.RESOURCE_EXHAUSTED and error.retry_after_s is not None:
+        trailing.append((_PUSHBACK_KEY, str(_milliseconds(error.retry_after_s))))
+    return Outcome(row.code, message, tuple(trailing))
+
+
+def outcome_of_bug(error_id: str) -> Outcome:
+    """The status of a failure that is our own fault: the caller gets an id, the log has the rest."""
+    message = f"internal error, id={error_id}"
+    info = details.ErrorInfo(reason=_UNKNOWN.reason, domain=DOMAIN, metadata={"error_id": error_id})
+    status = Status(code=_UNKNOWN.code.value[0], message=message, details=[_pack(info)])
+    return Outcome(_UNKNOWN.code, message, ((_DETAILS_KEY, status.SerializeToString()),))
+
+
+def _row_of(error_type: type[errors.MoorageError]) -> Row:
+    """The row of the nearest class that has one."""
+    return next((TABLE[base] for base in error_type.__mro__ if base in TABLE), _UNKNOWN)
+
+
+def _details(error: errors.MoorageError, row: Row, message: str) -> Iterator[Message]:
+    figures = {name: _cut(str(getattr(error, name)), _MAX_FIGURE) for name in row.figures}
+    yield details.ErrorInfo(reason=row.reason, domain=DOMAIN, metadata=figures)
+    if error.retry_after_s is not None:
+        retry = details.RetryInfo()
+        retry.retry_delay.FromMilliseconds(_milliseconds(error.retry_after_s))
+        yield retry
+    if isinstance(error, errors.InvalidRequest):
+        violation = details.BadRequest.FieldViolation(field=figures["field"], description=_cut(message, _MAX_FIGURE))
+        yield details.BadRequest(field_violations=[violation])
+    subject = _quota_subject(error)
+    if subject:
+        yield details.QuotaFailure(violations=[{"subject": subject, "description": _cut(message, _MAX_FIGURE)}])
+
+
+def _quota_subject(error: errors.MoorageError) -> str:
+    if isinstance(error, errors.QueueFull):
+        return f"model:{error.model}"
+    return f"device:{error.device}" if isinstance(error, errors.MemoryExhausted) else ""
+
+
+def _pack(detail: Message) -> AnyMessage:
+    packed = AnyMessage()
+    packed.Pack(detail)
+    return packed
+
+
+def _milliseconds(seconds: float) -> int:
+    return max(1, math.ceil(seconds * 1000))
+
+
+def _cut(text: str, limit: int) -> str:
+    """The text on one line, without control characters, and no longer than the limit."""
+    plain = re.sub(r"[\x00-\x1f\x7f\ud800-\udfff]", " ", text[:limit])
+    return plain if len(text) <= limit else plain[: limit - 3] + "..."

@@ -1,0 +1,1 @@
+"""What runs inside a worker process. `python -m moorage.workers.child` is its entry; only the server starts it."""

@@ -1,0 +1,42 @@
+"""From a blueprint to a model that can run."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from moorage.authoring import ModelContext
+from moorage.domain.model import ModelKey
+from moorage.domain.tensor import TensorSpec
+from moorage.workers.messages import Blueprint, Spec
+from moorage.workers.runtimes import Runtime, RuntimeOptions, create_runtime
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """A loaded model and what it declared."""
+
+    runtime: Runtime
+    inputs: dict[str, TensorSpec]
+    outputs: dict[str, TensorSpec]
+    batched: bool
+
+
+def build(key: ModelKey, blueprint: Blueprint, device: str) -> Built:
+    """Create the runtime and load the model. Raises whatever the model or its framework raises."""
+    inputs = {spec.name: _tensor_spec(spec) for spec in blueprint.inputs}
+    outputs = {spec.name: _tensor_spec(spec) for spec in blueprint.outputs}
+    options = RuntimeOptions(
+        inputs=tuple(inputs.values()),
+        outputs=tuple(outputs.values()),
+        batched=blueprint.max_batch_size > 0,
+        load_s=blueprint.load_s,
+        run_s=blueprint.run_s,
+        run_s_per_row=blueprint.run_s_per_row,
+        declared_weights_bytes=blueprint.declared_weights_bytes,
+    )
+    runtime = create_runtime(blueprint.runtime, options)
+    runtime.load(ModelContext(key.name, key.version, device, Path(blueprint.path), blueprint.parameters))
+    return Built(runtime, inputs, outputs, options.batched)
+
+
+def _tensor_spec(spec: Spec) -> TensorSpec:
+    return TensorSpec(spec.name, spec.datatype, spec.shape, optional=spec.optional)

@@ -1,0 +1,107 @@
+"""runtime = "onnx": model.onnx, through onnxruntime."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime
+
+from moorage.authoring import Batch, ModelContext
+from moorage.domain.tensor import Datatype, element_count
+from moorage.workers.messages import TensorReference
+from moorage.workers.runtimes.base import BrokenContract, Payload, Runtime, RuntimeOptions, SharedMemory
+from moorage.workers.runtimes.bytes_tensors import bytes_payload, read_bytes
+
+_DTYPES: dict[Datatype, Any] = {
+    Datatype.BOOL: np.bool_,
+    Datatype.UINT8: np.uint8,
+    Datatype.UINT16: np.uint16,
+    Datatype.UINT32: np.uint32,
+    Datatype.UINT64: np.uint64,
+    Datatype.INT8: np.int8,
+    Datatype.INT16: np.int16,
+    Datatype.INT32: np.int32,
+    Datatype.INT64: np.int64,
+    Datatype.FP16: np.float16,
+    Datatype.FP32: np.float32,
+    Datatype.FP64: np.float64,
+}
+
+
+class NumpyArrays:
+    """Inputs are views of the segment."""
+
+    def read(self, memory: SharedMemory, reference: TensorReference) -> Any:
+        if reference.datatype == Datatype.BYTES.value:
+            return np.array(read_bytes(memory, reference), dtype=object).reshape(reference.shape)
+        dtype = _DTYPES[Datatype(reference.datatype)]
+        count = element_count(reference.shape)
+        return np.frombuffer(memory.memory, dtype, count, reference.offset).reshape(reference.shape)
+
+    def payload(self, name: str, datatype: Datatype, value: Any) -> Payload:
+        if datatype is Datatype.BYTES:
+            return bytes_payload(name, value)
+        if value.dtype != _DTYPES[datatype]:
+            raise BrokenContract(f"output '{name}': expected {datatype}, got {value.dtype}")
+        return NumpyPayload(np.ascontiguousarray(value), value.shape)
+
+
+@dataclass(frozen=True, slots=True)
+class NumpyPayload:
+    """A contiguous array."""
+
+    array: np.ndarray[Any, Any]
+    shape: tuple[int, ...]
+
+    @property
+    def size_bytes(self) -> int:
+        return self.array.nbytes
+
+    def place(self, memory: SharedMemory, offset: int) -> int:
+        memory.reserve(offset, self.array.nbytes)
+        memory.memory[offset : offset + self.array.nbytes] = self.array.tobytes()
+        return offset
+
+    def end_of_row(self, rows: int) -> int:
+        return rows * (self.array.nbytes // self.shape[0]) if self.shape[0] else 0
+
+
+class OnnxRuntime:
+    """One inference session. Inputs and outputs go by name."""
+
+    def __init__(self, options: RuntimeOptions) -> None:
+        if any(spec.datatype is Datatype.BF16 for spec in (*options.inputs, *options.outputs)):
+            raise BrokenContract("BF16 is not supported by runtime = 'onnx'")
+        self.arrays = NumpyArrays()
+        self._outputs = [spec.name for spec in options.outputs]
+        self._session: onnxruntime.InferenceSession | None = None
+        self._file_bytes = 0
+
+    def load(self, context: ModelContext) -> None:
+        path = context.path / "model.onnx"
+        self._file_bytes = _bytes_on_disk(context.path)
+        on_gpu = context.device != "cpu"
+        providers = ["CUDAExecutionProvider", "CPUExecutionProvider"] if on_gpu else ["CPUExecutionProvider"]
+        self._session = onnxruntime.InferenceSession(path, providers=providers)
+
+    def infer(self, inputs: Mapping[str, Any], batch: Batch) -> Mapping[str, Any]:
+        assert self._session is not None
+        return dict(zip(self._outputs, self._session.run(self._outputs, dict(inputs)), strict=True))
+
+    def weights_bytes(self) -> int:
+        return self._file_bytes
+
+    def unload(self) -> None:
+        self._session = None
+
+
+def _bytes_on_disk(folder: Path) -> int:
+    """onnxruntime does not tell what it holds; the model's files, external weights included, come near it."""
+    return sum(file.stat().st_size for file in folder.iterdir() if file.is_file())
+
+
+def create(options: RuntimeOptions) -> Runtime:
+    """A runtime for one model."""
+    return OnnxRuntime(options)

@@ -1,0 +1,108 @@
+"""Torch tensors in and out of shared memory."""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from moorage.domain.tensor import Datatype
+from moorage.workers.messages import TensorReference
+from moorage.workers.runtimes.base import BrokenContract, Payload, SharedMemory
+from moorage.workers.runtimes.bytes_tensors import bytes_payload, read_bytes
+from moorage.workers.segment import SEGMENT_BYTES
+
+DTYPES = {
+    Datatype.BOOL: torch.bool,
+    Datatype.UINT8: torch.uint8,
+    Datatype.UINT16: torch.uint16,
+    Datatype.UINT32: torch.uint32,
+    Datatype.UINT64: torch.uint64,
+    Datatype.INT8: torch.int8,
+    Datatype.INT16: torch.int16,
+    Datatype.INT32: torch.int32,
+    Datatype.INT64: torch.int64,
+    Datatype.FP16: torch.float16,
+    Datatype.FP32: torch.float32,
+    Datatype.FP64: torch.float64,
+    Datatype.BF16: torch.bfloat16,
+}
+_BY_NAME = {datatype.value: dtype for datatype, dtype in DTYPES.items()}
+
+
+class TorchArrays:
+    """Inputs are views of the segment on a CPU, copies on another device."""
+
+    def __init__(self, device: str) -> None:
+        self._device = None if device == "cpu" else torch.device(device)
+
+    def read(self, memory: SharedMemory, reference: TensorReference) -> Any:
+        if reference.datatype == Datatype.BYTES.value:
+            return read_bytes(memory, reference)
+        dtype = _BY_NAME[reference.datatype]
+        if reference.size_bytes == 0:  # torch.frombuffer refuses an empty buffer
+            return torch.empty(reference.shape, dtype=dtype, device=self._device)
+        tensor = torch.frombuffer(
+            memory.memory, dtype=dtype, count=math.prod(reference.shape), offset=reference.offset
+        ).view(reference.shape)
+        return tensor if self._device is None else tensor.to(self._device)
+
+    def payload(self, name: str, datatype: Datatype, value: Any) -> Payload:
+        if datatype is Datatype.BYTES:
+            return bytes_payload(name, value)
+        if not isinstance(value, torch.Tensor):
+            raise BrokenContract(f"output '{name}': expected a torch.Tensor, got {type(value).__name__}")
+        if value.dtype is not DTYPES[datatype]:
+            raise BrokenContract(f"output '{name}': expected dtype {DTYPES[datatype]} ({datatype}), got {value.dtype}")
+        return TorchPayload(value.detach().to("cpu").contiguous(), tuple(value.shape))
+
+
+@dataclass(frozen=True, slots=True)
+class TorchPayload:
+    """A contiguous tensor on the CPU."""
+
+    tensor: torch.Tensor
+    shape: tuple[int, ...]
+
+    @property
+    def size_bytes(self) -> int:
+        return self.tensor.numel() * self.tensor.element_size()
+
+    def place(self, memory: SharedMemory, offset: int) -> int:
+        size_bytes = self.size_bytes
+        if size_bytes == 0:
+            return offset
+        memory.reserve(offset, size_bytes)
+        target = torch.frombuffer(memory.memory, dtype=torch.uint8, count=size_bytes, offset=offset)
+        inside = self.tensor.data_ptr() - (target.data_ptr() - offset)
+        if 0 <= inside <= SEGMENT_BYTES - size_bytes:
+            return inside  # a view of an input: it is there already
+        target.copy_(self.tensor.view(-1).view(torch.uint8))
+        return offset
+
+    def end_of_row(self, rows: int) -> int:
+        return rows * (self.size_bytes // self.shape[0]) if self.shape[0] else 0
+
+
+def held_bytes(*roots: object) -> int:
+    """Bytes of the distinct tensor storages that objects hold: modules, and tensors in attributes, lists and dicts."""
+    storages: dict[int, int] = {}
+    seen: set[int] = set()
+    pending: list[object] = list(roots)
+    while pending:
+        item = pending.pop()
+        if id(item) in seen:
+            continue
+        seen.add(id(item))
+        if isinstance(item, torch.Tensor):
+            storage = item.untyped_storage()
+            storages[storage.data_ptr()] = storage.nbytes()
+        elif isinstance(item, torch.nn.Module):
+            pending += [*item.parameters(), *item.buffers(), *vars(item).values()]
+        elif isinstance(item, dict):
+            pending += item.values()
+        elif isinstance(item, list | tuple | set | frozenset):
+            pending += item
+        elif hasattr(item, "__dict__") and not isinstance(item, type) and not callable(item):
+            pending += vars(item).values()
+    return sum(storages.values())

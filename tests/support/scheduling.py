@@ -1,0 +1,66 @@
+"""Specs and requests for tests of the scheduling core."""
+
+from collections.abc import Hashable
+from pathlib import PurePath
+
+from moorage.domain.model import Isolation, Loading, MemoryPolicy, ModelKey, ModelSpec, QueuePolicy
+from moorage.domain.request import InferenceRequest, RunResult
+
+MODEL = ModelKey("model", 1)
+NO_BOUND = QueuePolicy()
+RESULT = RunResult(outputs=(), input_ns=1, infer_ns=2, output_ns=3)
+
+
+def make_spec(
+    name: str = "model",
+    *,
+    weights: int | None = 10,
+    hint: int = 0,
+    fixed: int = 0,
+    per_row: int = 0,
+    max_batch_size: int = 4,
+    loading: Loading = Loading.EXPLICIT,
+    isolation: Isolation = Isolation.SHARED,
+    devices: tuple[str, ...] = ("*",),
+    queue: QueuePolicy = NO_BOUND,
+    load_timeout_s: float = 100.0,
+) -> ModelSpec:
+    return ModelSpec(
+        name=name,
+        version=1,
+        runtime="simulated",
+        inputs=(),
+        outputs=(),
+        path=PurePath("models", name, "1"),
+        max_batch_size=max_batch_size,
+        loading=loading,
+        load_timeout_s=load_timeout_s,
+        isolation=isolation,
+        devices=devices,
+        memory=MemoryPolicy(weights, fixed, per_row),
+        queue=queue,
+        weights_hint_bytes=hint,
+    )
+
+
+def make_request(
+    request_id: int = 1,
+    *,
+    model: ModelKey = MODEL,
+    rows: int = 1,
+    size_bytes: int = 1,
+    arrived_s: float = 0.0,
+    deadline_s: float = 1000.0,
+    batch_key: Hashable | None = "same",
+) -> InferenceRequest:
+    return InferenceRequest(
+        request_id=request_id,
+        client_id="",
+        model=model,
+        inputs=(),
+        rows=rows,
+        size_bytes=size_bytes,
+        arrived_s=arrived_s,
+        deadline_s=deadline_s,
+        batch_key=batch_key,
+    )

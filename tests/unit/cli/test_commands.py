@@ -1,0 +1,182 @@
+"""The commands, as a user runs them, against a real server where they talk to one."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import grpc
+import numpy as np
+import pytest
+from typer.testing import CliRunner, Result
+
+from moorage import __version__
+from moorage.cli.application import application
+from moorage_client import SyncClient
+from tests.support.protocol_server import Behaviour, Failure, protocol_server
+
+
+@pytest.fixture
+def server() -> Iterator[Behaviour]:
+    with protocol_server() as behaviour:
+        behaviour.metadata.name = "echo"
+        behaviour.metadata.inputs.add(name="text", datatype="BYTES", shape=[-1, 1])
+        behaviour.metadata.outputs.add(name="text", datatype="BYTES", shape=[-1, 1])
+        behaviour.metadata.outputs.add(name="half", datatype="BF16", shape=[-1])
+        yield behaviour
+
+
+def moorage(*arguments: str, stdin: str = "") -> Result:
+    return CliRunner().invoke(application, arguments, input=stdin)
+
+
+def assert_one_line(result: Result, *, exit_code: int, says: str) -> None:
+    assert result.exit_code == exit_code, result.output
+    assert result.stdout == ""
+    assert result.stderr.startswith("error: ")
+    assert result.stderr.count("\n") == 1
+    assert says in result.stderr
+
+
+def test_version() -> None:
+    result = moorage("--version")
+    assert (result.exit_code, result.stdout) == (0, f"moorage {__version__}\n")
+
+
+@pytest.mark.parametrize("command", [("serve",), ("models",), ("models", "load"), ("models", "unload"), ("infer",)])
+def test_every_command_has_help(command: tuple[str, ...]) -> None:
+    assert moorage(*command, "--help").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("unknown",), ("models", "--unknown"), ("infer",), ("infer", "m", "--priority", "-1"), ("models", "load")],
+)
+def test_wrong_usage_is_2(arguments: tuple[str, ...]) -> None:
+    assert moorage(*arguments).exit_code == 2
+
+
+def test_models_as_a_table(server: Behaviour) -> None:
+    server.index.models.add(name="mlp", version="1", state="READY")
+    server.index.models.add(name="bad", version="1", state="UNAVAILABLE", reason="no [bold]weights, " + "long " * 60)
+    statistics = server.statistics.model_stats.add(name="mlp", version="1")
+    statistics.memory_usage.add(type="CPU", byte_size=90 * 1024 * 1024)
+    result = moorage("models", "--target", server.target)
+    assert result.exit_code == 0
+    lines = [line.split() for line in result.stdout.splitlines() if line.strip()]
+    assert lines[0] == ["Model", "Version", "State", "Device", "Memory", "Ready", "Reason"]
+    assert lines[2] == ["mlp", "1", "READY", "cpu", "90", "MiB", "yes"]
+    assert lines[3][:8] == ["bad", "1", "UNAVAILABLE", "0", "B", "no", "no", "[bold]weights,"]
+    assert len(lines) == 4  # nothing wraps where no person reads
+
+
+def test_models_for_machines(server: Behaviour) -> None:
+    server.index.models.add(name="mlp", version="1", state="READY")
+    result = moorage("models", "--json", "--target", server.target)
+    assert json.loads(result.stdout) == [
+        {
+            "name": "mlp",
+            "version": "1",
+            "state": "READY",
+            "ready": True,
+            "reason": "",
+            "device": "",
+            "memory_bytes": 0,
+        }
+    ]
+
+
+@pytest.mark.parametrize("verb", ["load", "unload"])
+def test_load_and_unload(server: Behaviour, verb: str) -> None:
+    for arguments in (
+        ("models", verb, "mlp", "--target", server.target),
+        ("models", "--target", server.target, verb, "mlp"),
+    ):
+        result = moorage(*arguments)
+        assert (result.exit_code, result.stdout) == (0, f"{verb}ed mlp\n")
+    assert [request.model_name for request in server.requests] == ["mlp", "mlp"]
+
+
+def test_the_target_can_come_from_the_environment(server: Behaviour, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MOORAGE_TARGET", server.target)
+    assert moorage("models").exit_code == 0
+
+
+def test_a_failed_call_is_one_line_and_1(server: Behaviour) -> None:
+    server.failures = [Failure(grpc.StatusCode.NOT_FOUND, "Request for unknown model:\n'[red]' is not found")]
+    result = moorage("models", "load", "[red]", "--target", server.target)
+    assert_one_line(result, exit_code=1, says="NOT_FOUND: Request for unknown model: '[red]' is not found")
+
+
+def test_no_server_is_one_line_and_1() -> None:
+    with protocol_server() as behaviour:
+        target = behaviour.target
+    assert_one_line(moorage("models", "--target", target), exit_code=1, says=target)
+
+
+def test_infer_with_texts(server: Behaviour) -> None:
+    result = moorage("infer", "echo", "--text", "one", "--text", "zwölf", "--priority", "2", "--target", server.target)
+    assert result.exit_code == 0, result.output
+    assert result.stdout.splitlines() == ["text  BYTES [2, 1]", "[['one']", " ['zwölf']]"]
+    assert server.requests[-1].parameters["priority"].uint64_param == 2
+
+
+@pytest.mark.parametrize("document", ['{"text": ["a", "b"]}', '{"inputs": {"text": [["a"], ["b"]]}}'])
+def test_infer_with_json_from_stdin(server: Behaviour, document: str) -> None:
+    result = moorage("infer", "echo", "--json", "-", "--output", "json", "--target", server.target, stdin=document)
+    assert json.loads(result.stdout) == {
+        "model_name": "echo",
+        "outputs": {"text": {"datatype": "BYTES", "shape": [2, 1], "data": [["a"], ["b"]]}},
+    }
+
+
+def test_infer_with_json_and_npy_files(server: Behaviour, tmp_path: Path) -> None:
+    server.metadata.inputs.add(name="half", datatype="BF16", shape=[-1])
+    np.save(tmp_path / "half.npy", np.array([1.5, -2.0], np.float32))
+    (tmp_path / "in.json").write_text('{"text": [["a"], ["b"]]}')
+    result = moorage(
+        "infer",
+        "echo",
+        *("--json", str(tmp_path / "in.json")),
+        *("--npy", f"half={tmp_path / 'half.npy'}"),
+        *("--output", "json"),
+        *("--target", server.target),
+    )
+    assert json.loads(result.stdout)["outputs"]["half"] == {"datatype": "BF16", "shape": [2], "data": [1.5, -2.0]}
+
+
+def test_what_is_not_utf8_is_told_in_base64(server: Behaviour, monkeypatch: pytest.MonkeyPatch) -> None:
+    def infer(*_arguments: object, **_options: object) -> dict[str, object]:
+        return {"text": np.array([b"\xff"], dtype=object)}
+
+    monkeypatch.setattr(SyncClient, "infer", infer)
+    arguments = ("infer", "echo", "--text", "x", "--target", server.target)
+    assert json.loads(moorage(*arguments, "--output", "json").stdout)["outputs"]["text"]["data"] == [{"base64": "/w=="}]
+    assert r"b'\xff'" in moorage(*arguments).stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ((), "nothing to infer"),
+        (("--npy", "half"), "expected NAME=FILE"),
+        (("--npy", "half=missing.npy"), "No such file"),
+        (("--json", "missing.json"), "No such file"),
+        (("--json", "-"), "stdin"),
+    ],
+)
+def test_wrong_inputs_are_one_line_and_2(arguments: tuple[str, ...], says: str) -> None:
+    assert_one_line(moorage("infer", "echo", *arguments, stdin="no json"), exit_code=2, says=says)
+
+
+@pytest.mark.parametrize(
+    ("document", "says"),
+    [
+        ('{"other": [1]}', "has no input 'other'; it has text"),
+        ('{"text": [1]}', "expected BYTES, got 1"),
+        ('{"text": [["a", "b"]]}', "expected shape [-1, 1], got [1, 2]"),
+        ("[1]", "expected an object"),
+    ],
+)
+def test_inputs_that_the_model_does_not_have_are_2(server: Behaviour, document: str, says: str) -> None:
+    result = moorage("infer", "echo", "--json", "-", "--target", server.target, stdin=document)
+    assert_one_line(result, exit_code=2, says=says)

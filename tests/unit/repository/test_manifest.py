@@ -1,0 +1,171 @@
+import contextlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from moorage.domain.model import Isolation, Loading
+from moorage.domain.tensor import MAX_RANK
+from moorage.repository.errors import ManifestError
+from moorage.repository.manifest import Manifest, parse_manifest
+from tests.support.model_folders import SIMULATED
+
+WHOLE = """
+name = "embedder"
+runtime = "simulated"
+max_batch_size = 32
+inputs = [
+    { name = "text", datatype = "BYTES", shape = [1] },
+    { name = "k", datatype = "INT64", shape = [], optional = true },
+]
+outputs = [{ name = "embedding", datatype = "FP32", shape = [-1, 384] }]
+load = "on_demand"
+load_timeout_s = 120
+versions = [3, 1]
+[memory]
+weights = "90 MiB"
+workspace_per_row = 4096
+workspace_fixed = "16 MiB"
+[scheduling]
+max_queue_rows = 64
+max_queue_bytes = "1 MiB"
+default_timeout_s = 2.5
+[placement]
+devices = ["cpu", "cuda:1"]
+isolation = "dedicated"
+[simulated]
+load_s = 0.3
+run_s = 0.01
+run_s_per_row = 0.001
+[parameters]
+anything = { goes = [1, "two"] }
+"""
+
+
+def _problems(text: str, folder: str = "embedder") -> tuple[str, ...]:
+    with pytest.raises(ManifestError) as caught:
+        parse_manifest(text.encode(), folder)
+    return caught.value.problems
+
+
+def test_every_key_is_read() -> None:
+    manifest = parse_manifest(WHOLE.encode(), "embedder")
+    assert manifest.inputs[1].optional
+    assert manifest.outputs[0].shape == (-1, 384)
+    assert manifest.loading is Loading.ON_DEMAND
+    assert manifest.versions == (1, 3)
+    assert manifest.memory.weights_bytes == 90 * 1024**2
+    assert manifest.memory.workspace_per_row_bytes == 4096
+    assert manifest.scheduling.default_timeout_s == 2.5
+    assert manifest.placement.isolation is Isolation.DEDICATED
+    assert manifest.parameters == {"anything": {"goes": [1, "two"]}}
+
+
+def test_little_is_required() -> None:
+    manifest = parse_manifest(SIMULATED.encode(), "any")
+    assert manifest.loading is Loading.EAGER
+    assert manifest.versions == "latest"
+    assert manifest.memory.weights_bytes is None
+    assert manifest.placement.devices == ("*",)
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ("max_batchsize = 8", "unknown key 'max_batchsize', did you mean 'max_batch_size'?"),
+        ("memory = { weigths = 1 }", "memory: unknown key 'weigths', did you mean 'weights'?"),
+        ("memory = { weights = '1,5 GiB' }", "memory.weights: expected bytes such as"),
+        ("memory = 5", "memory: expected a table, got 5"),
+        ("name = 'other'", "name: expected the folder's name 'embedder', got 'other'"),
+        ("load = 'lazy'", "load: expected one of eager, on_demand, explicit, got 'lazy'"),
+        ("load_timeout_s = 0", "load_timeout_s: expected seconds above 0, at most 604800, got 0"),
+        ("load_timeout_s = nan", "load_timeout_s: expected seconds above 0, at most 604800, got nan"),
+        ("load_timeout_s = true", "load_timeout_s: expected seconds above 0, at most 604800, got True"),
+        ("load_timeout_s = '5'", "load_timeout_s: expected seconds above 0, at most 604800, got '5'"),
+        ("versions = [1, 1]", 'versions: expected "latest", "all" or a list of version numbers, each once, got [1, 1]'),
+        ("versions = []", 'versions: expected "latest", "all" or a list of version numbers, each once, got []'),
+        ("scheduling = { max_queue_rows = 0 }", "scheduling.max_queue_rows: expected rows from 1 to 1048576, got 0"),
+        ("scheduling = { priority = 9 }", "scheduling: unknown key 'priority', "),
+        ("placement = { devices = ['gpu'] }", 'placement.devices[0]: expected a list of "*", "cpu" or "cuda:N", each'),
+        ("placement = { devices = ['cpu', 'cpu'] }", "placement.devices: expected a list of"),
+        ("simulated = { run_s = -1.0 }", "simulated.run_s: expected seconds from 0 to 604800, got -1.0"),
+    ],
+)
+def test_a_wrong_key_is_one_readable_line(change: str, problem: str) -> None:
+    (line,) = _problems(SIMULATED + change)
+    assert line.startswith(problem)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "problem"),
+    [
+        ("runtime = ", "max_wait_ms = ", "runtime: expected one of python, torchscript, torch_export, onnx, simulated"),
+        (
+            '"simulated"',
+            '"pyton"',
+            "runtime: expected one of python, torchscript, torch_export, onnx, simulated, got 'p",
+        ),
+        ("= 8", "= -1", "max_batch_size: expected rows from 0 to 1048576, got -1"),
+        ("= 8", "= true", "max_batch_size: expected rows from 0 to 1048576, got True"),
+        ("FP32", "fp32", "inputs[0].datatype: expected one of BOOL, UINT8, "),
+        ("[4]", "[-2]", "inputs[0].shape[0]: expected a list of dimensions, each -1 (any size) or at least 0, got -2"),
+        ("[4]", "[1.0]", "inputs[0].shape[0]: expected a list of dimensions"),
+        ('"x"', '""', "inputs[0].name: expected a name, got ''"),
+        ("[4] }", "[4], typ = 1 }", "inputs[0]: unknown key 'typ', "),
+    ],
+)
+def test_a_wrong_value_is_named_by_its_path(old: str, new: str, problem: str) -> None:
+    assert any(line.startswith(problem) for line in _problems(SIMULATED.replace(old, new)))
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (SIMULATED.replace('[{ name = "y", datatype = "FP32", shape = [4] }]', "[]"), "outputs: expected at least one"),
+        (SIMULATED.replace("simulated", "onnx") + "[simulated]", "simulated: expected only with runtime = 'simulated'"),
+        (
+            SIMULATED.replace("[4] }]\nout", "[4] }, { name = 'x', datatype = 'BOOL', shape = [] }]\nout"),
+            "inputs: expected every name once, got 'x' more than once",
+        ),
+        (SIMULATED.replace("[4]", str([1] * MAX_RANK), 1), "inputs[0].shape: expected at most 31 dimensions, got 32"),
+        (
+            SIMULATED.replace('[{ name = "x", datatype = "FP32", shape = [4] }]', "[]"),
+            "inputs: expected at least one where max_batch_size is above 0, got []",
+        ),
+    ],
+)  # fmt: skip
+def test_keys_must_agree(text: str, problem: str) -> None:
+    (line,) = _problems(text)
+    assert line.startswith(problem)
+
+
+def test_the_rank_limit_itself_is_allowed_without_a_batch_axis() -> None:
+    text = SIMULATED.replace("= 8", "= 0").replace("[4]", str([1] * MAX_RANK))
+    assert len(parse_manifest(text.encode(), "any").inputs[0].shape) == MAX_RANK
+
+
+def test_all_problems_come_at_once() -> None:
+    assert len(_problems("runtime = 'x'\nload = 'y'\nzzz = 1")) == 5
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (b"a = 1\nb = \n", "model.toml: line 2, column 5: Invalid value"),
+        (b"a = 1\nb = [", "model.toml: line 2: "),
+        (b"a = 1\nb = '\xff'", "model.toml: line 2: expected UTF-8 text, got byte 0xff"),
+        (b"a = " + b"[" * 5000, "model.toml: not readable as TOML"),
+        (b"a = " + b"9" * 5000, "model.toml: not readable as TOML"),
+    ],
+    ids=["value", "end", "encoding", "depth", "digits"],
+)
+def test_a_syntax_error_says_where(content: bytes, problem: str) -> None:
+    with pytest.raises(ManifestError) as caught:
+        parse_manifest(content, "any")
+    assert str(caught.value).startswith(problem)
+
+
+@given(st.one_of(st.binary(), st.text().map(str.encode)))
+def test_any_bytes_are_a_manifest_or_a_manifest_error(content: bytes) -> None:
+    with contextlib.suppress(ManifestError):
+        assert isinstance(parse_manifest(content, "any"), Manifest)

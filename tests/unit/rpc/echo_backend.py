@@ -1,0 +1,141 @@
+"""An engine in memory that answers every request with its inputs, and models to serve with it."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import PurePath
+from typing import TypeVar
+
+from moorage.domain.errors import LoadFailed, ModelNotFound, ModelNotReady, ServerDraining
+from moorage.domain.model import ModelKey, ModelSpec, ModelState
+from moorage.domain.request import InferenceRequest
+from moorage.domain.tensor import OutputTensor, TensorSpec
+from moorage.engine.snapshot import (
+    BrokenModel,
+    DeviceSnapshot,
+    ModelSnapshot,
+    ModelStatistics,
+    ServerSnapshot,
+)
+from moorage.rpc.ports import Render
+
+T = TypeVar("T")
+
+
+def echo_spec(name: str, *inputs: TensorSpec, max_batch_size: int = 0, version: int = 1) -> ModelSpec:
+    """A model whose outputs are named and shaped as its inputs are."""
+    return ModelSpec(
+        name=name,
+        version=version,
+        runtime="python",
+        inputs=inputs,
+        outputs=inputs,
+        path=PurePath("models", name, str(version)),
+        max_batch_size=max_batch_size,
+    )
+
+
+def served(spec: ModelSpec, state: ModelState = ModelState.RESIDENT, *, ready: bool = True) -> ModelSnapshot:
+    """A model as the snapshot shows it."""
+    resident = state is ModelState.RESIDENT
+    return ModelSnapshot(
+        key=ModelKey(spec.name, spec.version),
+        spec=spec,
+        state=state,
+        ready=ready,
+        reason="" if resident else "not asked for yet",
+        device="cpu" if resident else None,
+        leased_bytes={"weights": 90 * 1024 * 1024} if resident else {},
+        waiting_rows=0,
+        statistics=ModelStatistics(),
+    )
+
+
+class EchoBackend:
+    """Satisfies `moorage.rpc.ports.Backend`."""
+
+    def __init__(self, *models: ModelSnapshot, broken: tuple[BrokenModel, ...] = ()) -> None:
+        self.models = {model.key.name: model for model in models}
+        self.broken = broken
+        self.draining = False
+        self.failure: BaseException | None = None
+        self.gate: asyncio.Event | None = None
+        self.requests: list[InferenceRequest] = []
+        self.cancelled = asyncio.Event()
+        self.entered = asyncio.Event()
+        self._listeners: list[Callable[[], None]] = []
+
+    def resolve(self, name: str, version: str) -> tuple[ModelKey, ModelSpec]:
+        model = self.models.get(name)
+        if model is None or version not in ("", str(model.key.version)):
+            raise ModelNotFound(name, version)
+        if not model.ready:
+            raise ModelNotReady(name, model.reason)
+        return model.key, model.spec
+
+    def next_request_id(self) -> int:
+        return len(self.requests) + 1
+
+    async def infer(self, request: InferenceRequest, render: Render[T]) -> T:
+        if self.draining:
+            raise ServerDraining
+        self.requests.append(request)
+        self.entered.set()
+        try:
+            if self.gate is not None:
+                await self.gate.wait()
+        except asyncio.CancelledError:
+            self.cancelled.set()
+            raise
+        if self.failure is not None:
+            raise self.failure
+        return _render_from_borrowed_memory(request, render)
+
+    def snapshot(self) -> ServerSnapshot:
+        return ServerSnapshot(
+            models=tuple(sorted(self.models.values(), key=lambda model: model.key)),
+            broken=self.broken,
+            devices=(DeviceSnapshot("cpu", 2**31, {}),),
+            ready=not self.draining,
+            draining=self.draining,
+        )
+
+    def now(self) -> float:
+        return time.monotonic()
+
+    def subscribe(self, on_change: Callable[[], None]) -> None:
+        self._listeners.append(on_change)
+
+    def notify(self) -> None:
+        for on_change in self._listeners:
+            on_change()
+
+    async def load(self, name: str) -> None:
+        if any(broken.name == name for broken in self.broken):
+            raise LoadFailed(name, "no model.py")
+        self._change(name, ModelState.RESIDENT, ready=True)
+
+    async def unload(self, name: str) -> None:
+        self._change(name, ModelState.UNLOADED, ready=False)
+
+    def _change(self, name: str, state: ModelState, *, ready: bool) -> None:
+        if name not in self.models:
+            raise ModelNotFound(name)
+        self.models[name] = replace(served(self.models[name].spec, state), ready=ready)
+        self.notify()
+
+
+def _render_from_borrowed_memory(request: InferenceRequest, render: Render[T]) -> T:
+    """As the engine does: the views die with the call, and using one afterwards raises."""
+    views = [memoryview(bytearray(tensor.data)) for tensor in request.inputs]
+    try:
+        return render(
+            tuple(
+                OutputTensor(tensor.name, tensor.datatype, tensor.shape, view)
+                for tensor, view in zip(request.inputs, views, strict=True)
+            )
+        )
+    finally:
+        for view in views:
+            view.release()

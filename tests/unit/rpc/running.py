@@ -1,0 +1,56 @@
+"""A real server round a backend, for the length of a test."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from contextlib import asynccontextmanager
+from functools import wraps
+from typing import TYPE_CHECKING, Any
+
+import grpc
+from google.protobuf.message import Message
+
+from moorage.rpc.listener import Listener, ListenerSettings
+from moorage.rpc.ports import Backend
+from moorage_protocol.services import INFERENCE_METHODS
+
+if TYPE_CHECKING:
+    Channel = grpc.aio.Channel
+
+
+def on_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    """Run a test that is a coroutine on an event loop of its own."""
+
+    @wraps(test)
+    def run(*arguments: Any, **named: Any) -> None:
+        asyncio.run(test(*arguments, **named))
+
+    return run
+
+
+@asynccontextmanager
+async def listening(backend: Backend, max_receive_bytes: int = 64 * 1024 * 1024) -> AsyncIterator[str]:
+    """The address of a server, on a port that was free."""
+    listener = Listener(backend, ListenerSettings("127.0.0.1:0", "0.0.0", max_receive_bytes))
+    address = await listener.start()
+    try:
+        yield address
+    finally:
+        await listener.stop(grace_s=5.0)
+
+
+@asynccontextmanager
+async def connected(backend: Backend) -> AsyncIterator["grpc.aio.Channel"]:
+    """A channel to a server round the backend."""
+    async with listening(backend) as address, grpc.aio.insecure_channel(address) as channel:
+        yield channel
+
+
+def call(channel: "grpc.aio.Channel", method: str, request: Message, **options: Any) -> Awaitable[Any]:
+    """One call of the inference service."""
+    described = INFERENCE_METHODS[method]
+    stub = channel.unary_unary(
+        described.path,
+        request_serializer=described.request.SerializeToString,
+        response_deserializer=described.response.FromString,
+    )
+    return stub(request, **options)

@@ -1,0 +1,187 @@
+"""Requests as a whole: which inputs and outputs, rows, names, deadlines, and how the bytes are taken apart."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from moorage.domain.errors import NotSupported
+from moorage.domain.tensor import TensorSpec
+from moorage.rpc.codec import Call
+from moorage_protocol import inference as pb
+from tests.unit.rpc.echo_backend import echo_spec
+from tests.unit.rpc.messages import CALL, decode, decode_async, raw_request, refusal, typed_request
+from tests.unit.rpc.running import on_loop
+
+FLAT = echo_spec("echo", TensorSpec("x", "FP32", [-1]))
+TEXT = echo_spec("echo", TensorSpec("x", "BYTES", [-1]))
+PAIR = echo_spec("echo", TensorSpec("a", "FP32", [2]), TensorSpec("b", "INT64", [-1], optional=True))
+BATCHED = echo_spec("echo", TensorSpec("a", "FP32", [2]), TensorSpec("b", "INT64", [-1]), max_batch_size=4)
+
+
+GOOD_A = ("a", "FP32", [2], bytes(8))
+GOOD_B = ("b", "INT64", [1], bytes(8))
+
+
+def test_inputs_come_in_the_model_s_order_and_optional_ones_may_be_missing() -> None:
+    both, _ = decode(PAIR, raw_request("echo", GOOD_B, GOOD_A))
+    assert [tensor.name for tensor in both.inputs] == ["a", "b"]
+    one, _ = decode(PAIR, raw_request("echo", GOOD_A))
+    assert [tensor.name for tensor in one.inputs] == ["a"]
+
+
+def test_missing_unknown_and_repeated_inputs() -> None:
+    assert refusal(PAIR, raw_request("echo", GOOD_B)).startswith("input 'a'")
+    assert "input 'b'" in refusal(BATCHED, raw_request("echo", ("a", "FP32", [1, 2], bytes(8))))
+    assert refusal(PAIR, raw_request("echo", GOOD_A, GOOD_A)).startswith("input 'a': expected each input once")
+    assert "one of the model's inputs: 'a', 'b'" in refusal(PAIR, raw_request("echo", GOOD_A, ("c", "FP32", [], b"")))
+    assert "datatype: expected FP32, got 'FP99'" in refusal(PAIR, raw_request("echo", ("a", "FP99", [2], bytes(8))))
+    assert refusal(PAIR, pb.ModelInferRequest(model_name="echo")).startswith("input 'a'")
+
+
+def test_raw_entries_must_match_the_inputs() -> None:
+    request = raw_request("echo", GOOD_A, GOOD_B)
+    del request.raw_input_contents[1]
+    assert "expected 2 entries, one for each input ('a', 'b'), got 1" in refusal(PAIR, request)
+    request = raw_request("echo", GOOD_A)
+    request.raw_input_contents.append(b"")
+    assert "expected 1 entries, one for each input ('a'), got 2" in refusal(PAIR, request)
+
+
+def test_raw_and_typed_do_not_mix() -> None:
+    request = raw_request("echo", GOOD_A)
+    request.inputs[0].contents.fp32_contents.extend([1, 2])
+    assert "either typed contents or raw_input_contents" in refusal(PAIR, request)
+    request = typed_request("echo", ("a", "FP32", [2], {"fp32_contents": [1, 2]}), ("b", "INT64", [1], None))
+    request.raw_input_contents.append(bytes(8))
+    assert "expected 2 entries" in refusal(PAIR, request)
+
+
+def batched(rows_a: int, rows_b: int, width: int = 3, **fields: Any) -> pb.ModelInferRequest:
+    return raw_request(
+        "echo",
+        ("a", "FP32", [rows_a, 2], bytes(8 * max(rows_a, 0))),
+        ("b", "INT64", [rows_b, width], bytes(8 * width * max(rows_b, 0))),
+        **fields,
+    )
+
+
+def test_rows() -> None:
+    request, _ = decode(BATCHED, batched(3, 3))
+    assert request.rows == 3
+    unbatched, _ = decode(PAIR, raw_request("echo", GOOD_A))
+    assert (unbatched.rows, unbatched.batch_key) == (1, None)
+    for rows in (0, 5, -1):
+        assert "input 'a' shape: expected [-1,2] with 1 to 4 rows" in refusal(BATCHED, batched(rows, rows))
+    assert "input 'b' shape: expected 2 rows, as input 'a' has, got 3 rows" in refusal(BATCHED, batched(2, 3))
+
+
+def key_of(request: pb.ModelInferRequest) -> Any:
+    return decode(BATCHED, request)[0].batch_key
+
+
+def test_batch_key() -> None:
+    assert key_of(batched(1, 1)) == key_of(batched(3, 3))
+    assert key_of(batched(1, 1)) != key_of(batched(1, 1, width=4))
+    one = {"k": pb.InferParameter(int64_param=1)}
+    true = {"k": pb.InferParameter(bool_param=True)}
+    assert key_of(batched(1, 1, parameters=one)) == key_of(batched(2, 2, parameters=one))
+    assert len({key_of(batched(1, 1, parameters=given)) for given in ({}, one, true)}) == 3
+
+
+def test_requested_outputs() -> None:
+    def asking(*outputs: dict[str, Any]) -> pb.ModelInferRequest:
+        return raw_request("echo", GOOD_A, GOOD_B, outputs=outputs)
+
+    request, _ = decode(PAIR, asking({"name": "b"}, {"name": "a"}))
+    assert request.outputs == ("b", "a")
+    assert "output 'z'" in refusal(PAIR, asking({"name": "z"}))
+    assert "output 'a': expected each output once" in refusal(PAIR, asking({"name": "a"}, {"name": "a"}))
+    for key in ("classification", "shared_memory_region"):
+        with pytest.raises(NotSupported, match=r"output 'a'.*" + key.partition("_")[0]):
+            decode(PAIR, asking({"name": "a", "parameters": {key: pb.InferParameter(int64_param=1)}}))
+
+
+def test_inputs_in_shared_memory_are_not_supported() -> None:
+    request = raw_request("echo", GOOD_A)
+    request.inputs[0].parameters["shared_memory_region"].string_param = "region"
+    with pytest.raises(NotSupported, match=r"input 'a'.*shared-memory"):
+        decode(PAIR, request)
+
+
+@pytest.mark.parametrize("name", ["", ".", "../echo", "a/../../etc", "/etc", "%2e%2e/x", "a\\b", "a\0b", "x" * 300])
+def test_impossible_names_are_refused_before_anything_is_looked_up(name: str) -> None:
+    request = raw_request("echo", GOOD_A)
+    request.model_name = name
+    message = refusal(PAIR, request)
+    assert message.startswith("model_name")
+    assert message.isprintable()
+
+
+@pytest.mark.parametrize("version", ["../1", "-1", "1e3", "01"])
+def test_impossible_versions(version: str) -> None:
+    request = raw_request("echo", GOOD_A, model_version=version)
+    assert refusal(PAIR, request).startswith("model_version")
+
+
+def test_what_does_not_parse() -> None:
+    assert "a serialized inference.ModelInferRequest" in refusal(PAIR, b"\xff\xff\xff")
+    assert "a serialized inference.ModelInferRequest" in refusal(PAIR, b"\x3a\xff\xff\xff\x7f" + bytes(20_000))
+
+
+def test_foreign_text_is_escaped_and_cut() -> None:
+    message = refusal(PAIR, raw_request("echo", ("\n\x1b[31m\u202e" + "x" * 5000, "FP32", [2], bytes(8))))
+    assert message.isascii()
+    assert message.isprintable()
+    assert len(message) < 300
+
+
+def test_large_raw_contents_are_views_into_the_message() -> None:
+    data = bytes(range(256)) * 400
+    request, _ = decode(FLAT, raw_request("echo", ("x", "FP32", [25_600], data), id="7"))
+    assert isinstance(request.inputs[0].data, memoryview)
+    assert request.inputs[0].data == data
+    assert request.client_id == "7"
+
+
+def test_fields_in_an_unusual_order_and_unknown_ones() -> None:
+    data = bytes(40_000)
+    tensor = pb.ModelInferRequest(raw_input_contents=[data]).SerializeToString()
+    rest = raw_request("echo", ("x", "FP32", [10_000], b""))
+    del rest.raw_input_contents[:]
+    unknown = b"\x98\x06\x01"  # field 99
+    for body in (tensor + rest.SerializeToString(), tensor + unknown + rest.SerializeToString()):
+        request, _ = decode(FLAT, body)
+        assert request.inputs[0].data == data
+
+
+@pytest.mark.parametrize(
+    ("timeout", "remaining_s", "patience_s"),
+    [(None, None, 30.0), (None, 5.0, 5.0), (None, 500.0, 500.0), (2_000_000, 5.0, 2.0), (2_000_000, 1.0, 1.0),
+     (90_000_000, None, 90.0)],
+)  # fmt: skip
+def test_deadline(timeout: int | None, remaining_s: float | None, patience_s: float) -> None:
+    given = {} if timeout is None else {"timeout": pb.InferParameter(int64_param=timeout)}
+    message = raw_request("echo", GOOD_A, parameters=given)
+    request, _ = decode(PAIR, message, Call(100.0, remaining_s, ()))
+    assert request.arrived_s == CALL.arrived_s
+    assert request.deadline_s == pytest.approx(CALL.arrived_s + patience_s)
+
+
+@on_loop
+async def test_large_contents_give_way_to_other_work() -> None:
+    count = 100_000
+    cases = [
+        (TEXT, raw_request("echo", ("x", "BYTES", [count], bytes(4 * count)))),
+        (TEXT, typed_request("echo", ("x", "BYTES", [count], {"bytes_contents": [b"ab"] * count}))),
+        (FLAT, typed_request("echo", ("x", "FP32", [count], {"fp32_contents": [0.25] * count}))),
+    ]
+    for spec, message in cases:
+        turns = 0
+        decoding = asyncio.ensure_future(decode_async(spec, message))
+        while not decoding.done():
+            turns += 1
+            await asyncio.sleep(0)
+        request, _ = decoding.result()
+        assert turns >= 6
+        assert request.size_bytes > 4 * count

@@ -1,0 +1,123 @@
+from collections.abc import Iterator
+from typing import TypeVar
+
+import grpc
+import pytest
+from google.protobuf.message import Message
+from google.rpc import error_details_pb2 as details
+from google.rpc.status_pb2 import Status
+
+from moorage.domain import errors
+from moorage.rpc.status import TABLE, Outcome, outcome_of, outcome_of_bug
+
+Code = grpc.StatusCode
+Detail = TypeVar("Detail", bound=Message)
+
+CASES: list[tuple[errors.MoorageError, grpc.StatusCode, str]] = [
+    (errors.InvalidRequest("input 'x'", expected="4 bytes", got="3 bytes"), Code.INVALID_ARGUMENT, "INVALID_REQUEST"),
+    (errors.NotSupported("no"), Code.UNIMPLEMENTED, "NOT_SUPPORTED"),
+    (errors.ModelNotFound("m", "2"), Code.NOT_FOUND, "MODEL_NOT_FOUND"),
+    (errors.ModelNotReady("m", "loading"), Code.UNAVAILABLE, "MODEL_NOT_READY"),
+    (errors.LoadFailed("m", "no file"), Code.FAILED_PRECONDITION, "LOAD_FAILED"),
+    (errors.WorkerLost("killed"), Code.UNAVAILABLE, "WORKER_LOST"),
+    (errors.ServerDraining(), Code.UNAVAILABLE, "SERVER_DRAINING"),
+    (
+        errors.QueueFull("m", unit="rows", waiting=9, asked=2, limit=10, retry_after_s=0.25),
+        Code.RESOURCE_EXHAUSTED,
+        "QUEUE_FULL",
+    ),
+    (
+        errors.MemoryExhausted("model 'm'", device="cpu", needed_bytes=7, free_bytes=3),
+        Code.RESOURCE_EXHAUSTED,
+        "MEMORY_EXHAUSTED",
+    ),
+    (
+        errors.ModelTooLarge("model 'm'", device="cpu", needed_bytes=7, capacity_bytes=3),
+        Code.FAILED_PRECONDITION,
+        "MODEL_TOO_LARGE",
+    ),
+    (errors.DeadlineExceeded(1.5, "queued"), Code.DEADLINE_EXCEEDED, "DEADLINE_EXCEEDED"),
+    (errors.InferenceFailed("m", "abc", "secret"), Code.INTERNAL, "INFERENCE_FAILED"),
+]
+
+
+def all_errors(base: type[errors.MoorageError] = errors.MoorageError) -> Iterator[type[errors.MoorageError]]:
+    for subclass in base.__subclasses__():
+        if subclass.__module__ == errors.__name__:
+            yield subclass
+            yield from all_errors(subclass)
+
+
+def status_of(outcome: Outcome) -> Status:
+    packed = dict(outcome.trailing_metadata)["grpc-status-details-bin"]
+    assert isinstance(packed, bytes)
+    return Status.FromString(packed)
+
+
+def detail_of(outcome: Outcome, kind: type[Detail]) -> Detail | None:
+    for packed in status_of(outcome).details:
+        detail = kind()
+        if packed.Unpack(detail):
+            return detail
+    return None
+
+
+def test_every_error_has_its_row_and_its_case() -> None:
+    assert set(all_errors()) == set(TABLE) == {type(error) for error, _, _ in CASES}
+
+
+@pytest.mark.parametrize(("error", "code", "reason"), CASES, ids=[reason for _, _, reason in CASES])
+def test_statuses(error: errors.MoorageError, code: grpc.StatusCode, reason: str) -> None:
+    outcome = outcome_of(error)
+    assert (outcome.code, outcome.message) == (code, str(error))
+    status = status_of(outcome)
+    assert (status.code, status.message) == (code.value[0], str(error))
+    info = detail_of(outcome, details.ErrorInfo)
+    assert info is not None
+    assert (info.reason, info.domain) == (reason, "moorage")
+    retry = detail_of(outcome, details.RetryInfo)
+    assert (retry is None) == (error.retry_after_s is None)
+    pushed_back = "grpc-retry-pushback-ms" in dict(outcome.trailing_metadata)
+    assert pushed_back == (code is Code.RESOURCE_EXHAUSTED)
+
+
+def test_figures_can_be_read_by_machines() -> None:
+    outcome = outcome_of(errors.QueueFull("m", unit="rows", waiting=9, asked=2, limit=10, retry_after_s=0.2501))
+    info, retry = detail_of(outcome, details.ErrorInfo), detail_of(outcome, details.RetryInfo)
+    quota = detail_of(outcome, details.QuotaFailure)
+    assert info is not None
+    assert dict(info.metadata) == {"model": "m", "unit": "rows", "waiting": "9", "asked": "2", "limit": "10"}
+    assert retry is not None
+    assert retry.retry_delay.ToMilliseconds() == 251
+    assert quota is not None
+    assert quota.violations[0].subject == "model:m"
+    assert dict(outcome.trailing_metadata)["grpc-retry-pushback-ms"] == "251"
+
+
+def test_a_bad_field_is_named() -> None:
+    bad = detail_of(outcome_of(CASES[0][0]), details.BadRequest)
+    assert bad is not None
+    assert bad.field_violations[0].field == "input 'x'"
+
+
+def test_an_error_of_a_later_day_is_like_its_base() -> None:
+    class Special(errors.QueueFull):
+        """Not in the table."""
+
+    error = Special("m", unit="rows", waiting=1, asked=1, limit=1, retry_after_s=1.0)
+    assert outcome_of(error).code is Code.RESOURCE_EXHAUSTED
+
+
+def test_trailers_stay_small_and_on_one_line() -> None:
+    text = "\n\x00\u8a00" * 50_000
+    outcome = outcome_of(errors.InvalidRequest(text, expected=text, got=text))
+    assert "\n" not in outcome.message
+    spelled_bytes = 3 * len(outcome.message.encode()) + sum(
+        len(value) * 4 // 3 for _, value in outcome.trailing_metadata
+    )
+    assert spelled_bytes < 8 * 1024
+
+
+def test_bugs_are_told_by_their_id_alone() -> None:
+    outcome = outcome_of_bug("abc123")
+    assert (outcome.code, outcome.message) == (Code.INTERNAL, "internal error, id=abc123")

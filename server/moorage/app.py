@@ -59,13 +59,13 @@ class Server:
 
 
 @contextlib.asynccontextmanager
-async def serving(settings: Settings, *, check_integrity: bool = False) -> AsyncIterator[Server]:
+async def serving(settings: Settings) -> AsyncIterator[Server]:
     """Run a server inside the current loop. Leaving it ends everything it started; drain first to finish work.
 
     Raises OSError where an address can't be bound, RepositoryError where there is no repository.
     """
     scheduler = Scheduler(_device_limits(settings), Limits(max_input_bytes=settings.server.max_message_bytes))
-    engine = Engine(scheduler, check_integrity=check_integrity)
+    engine = Engine(scheduler, check_integrity=settings.server.check_integrity)
     pool = WorkerPool(engine.post, engine.report)
     engine.attach(pool)
     catalog = Catalog()

@@ -6,7 +6,6 @@ from moorage.domain.errors import DeadlineExceeded, InferenceFailed, LoadFailed
 from moorage.domain.model import Isolation, ModelKey, ModelSpec, ModelState
 from moorage.domain.request import InferenceRequest
 from moorage.scheduling import actions, events
-from moorage.scheduling.placement import expected_weights_bytes
 from moorage.scheduling.scheduler import Scheduler
 from moorage.scheduling.state import DeviceLimits, Limits
 from tests.support.scheduling import RESULT
@@ -70,6 +69,7 @@ class World:
     def load(self, key: ModelKey) -> None:
         self.loads_asked.add(key)
         self.send(events.LoadRequested(key))
+        self._note_new_load(key, self.loads_asked)
 
     def unload(self, key: ModelKey) -> None:
         self.unloads_asked.add(key)
@@ -81,6 +81,13 @@ class World:
         if model is not None and model.state is ModelState.UNLOADED:
             self.loads_implied.add(request.model)
         self.send(events.RequestArrived(request))
+        self._note_new_load(request.model, self.loads_implied)
+
+    def _note_new_load(self, key: ModelKey, loads: set[ModelKey]) -> None:
+        """One that began just after an earlier one had timed out, in the same step."""
+        model = self.scheduler.state.models.get(key)
+        if model is not None and model.wanted:
+            loads.add(key)
 
     def cancel(self, request_id: int) -> None:
         self.send(events.RequestCancelled(request_id))
@@ -176,13 +183,15 @@ class World:
             case actions.KillWorker(name):
                 assert not self.processes[name].told_to_end
                 self.processes[name].told_to_end = True
-            case actions.Load(key, spec, name):
+            case actions.Load(key, _, name):
+                lease = self.scheduler.state.models[key].weights
+                assert lease is not None
                 process = self.processes[name]
                 assert process.up
                 assert not process.told_to_end
                 assert process.building is None
                 process.building = key
-                process.weights[key] = expected_weights_bytes(spec)
+                process.weights[key] = lease.size_bytes
             case actions.Unload(key, name):
                 process = self.processes[name]
                 assert key in process.weights

@@ -37,7 +37,10 @@ class Section(BaseModel):
 
 
 class ServerSettings(Section):
-    """Where the server listens and what one caller may ask of it. No HTTP where `http` is None."""
+    """Where the server listens and what one caller may ask of it. No HTTP where `http` is None.
+
+    check_integrity: recompute the ledger after every step; for tests and for hunting a bug.
+    """
 
     grpc: Annotated[Address, PlainValidator(parse_address)] = Field(
         default=Address("127.0.0.1", 8001), description=EXPECTED_ADDRESS
@@ -58,6 +61,7 @@ class ServerSettings(Section):
     max_concurrent_rpcs: Annotated[int, BeforeValidator(_refuse_bool)] = Field(
         default=4096, ge=1, le=1_000_000, description=_EXPECTED_RPCS
     )
+    check_integrity: bool = Field(default=False, description="true or false")
 
 
 class RepositorySettings(Section):

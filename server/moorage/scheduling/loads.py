@@ -148,6 +148,8 @@ class Loads:
         model = self._state.models.get(key)
         if model is None or model.state is not ModelState.LOADING or now < model.load_deadline_s:
             return
+        if model.failure is not None:  # it was found overdue before, and its worker is being killed
+            return
         error = LoadFailed(key.name, f"not loaded within {model.spec.load_timeout_s:g} s")
         worker = self._state.workers.get(model.worker or "")
         if worker is not None and worker.loading == key:

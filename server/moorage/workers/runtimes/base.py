@@ -1,5 +1,6 @@
 """What every runtime offers, whatever framework is behind it."""
 
+import ctypes
 import mmap
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -29,10 +30,11 @@ class RuntimeOptions:
 
 
 class SharedMemory:
-    """A lane's segment, mapped."""
+    """A lane's segment, mapped. address: where it begins in this process."""
 
     def __init__(self, memory: mmap.mmap) -> None:
         self.memory = memory
+        self.address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
 
     def reserve(self, offset: int, size_bytes: int) -> None:
         """Raises MemoryError if that many bytes from offset on go past the end."""
@@ -100,4 +102,4 @@ def is_out_of_memory(error: BaseException) -> bool:
     """Whether an exception means that memory ran out, in any of the ways that frameworks say so."""
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
         return True
-    return isinstance(error, RuntimeError) and "can't allocate memory" in str(error)
+    return isinstance(error, RuntimeError) and any("can't allocate memory" in str(part) for part in error.args)

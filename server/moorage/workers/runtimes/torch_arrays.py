@@ -54,7 +54,9 @@ class TorchArrays:
             raise BrokenContract(f"output '{name}': expected a torch.Tensor, got {type(value).__name__}")
         if value.dtype is not DTYPES[datatype]:
             raise BrokenContract(f"output '{name}': expected dtype {DTYPES[datatype]} ({datatype}), got {value.dtype}")
-        return TorchPayload(value.detach().to("cpu").contiguous(), tuple(value.shape))
+        if not (value.is_cpu and value.is_contiguous()):
+            value = value.to("cpu").contiguous()
+        return TorchPayload(value.detach(), tuple(value.shape))
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,10 +75,10 @@ class TorchPayload:
         if size_bytes == 0:
             return offset
         memory.reserve(offset, size_bytes)
-        target = torch.frombuffer(memory.memory, dtype=torch.uint8, count=size_bytes, offset=offset)
-        inside = self.tensor.data_ptr() - (target.data_ptr() - offset)
+        inside = self.tensor.data_ptr() - memory.address
         if 0 <= inside <= SEGMENT_BYTES - size_bytes:
             return inside  # a view of an input: it is there already
+        target = torch.frombuffer(memory.memory, dtype=torch.uint8, count=size_bytes, offset=offset)
         target.copy_(self.tensor.view(-1).view(torch.uint8))
         return offset
 

@@ -6,15 +6,22 @@ from typing import Any
 import torch
 
 from moorage.authoring import ModelContext
-from moorage.workers.runtimes.base import Runtime, RuntimeOptions
+from moorage.workers.runtimes.base import BrokenContract, Runtime, RuntimeOptions
 from moorage.workers.runtimes.modules import ModuleRuntime
+from moorage.workers.runtimes.pt2 import check_archive, weights_only
 
 
 class TorchExportRuntime(ModuleRuntime):
-    """Loads with torch.export, which reads weights without running code."""
+    """Loads with torch.export, once the file is known to bring no code."""
 
     def open_module(self, context: ModelContext) -> Callable[..., Any]:
-        program = torch.export.load(context.path / "model.pt2")
+        path = context.path / "model.pt2"
+        try:
+            check_archive(path)
+        except (RuntimeError, ValueError) as error:
+            raise BrokenContract("model.pt2 is no archive of torch.export") from error
+        with weights_only():
+            program = torch.export.load(path)
         module = program.module()
         module.to(context.device)
         return module

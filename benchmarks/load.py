@@ -1,0 +1,78 @@
+"""Closed-loop load on one model: `concurrency` callers send one request after the other for some seconds.
+
+Requests are serialised before the clock starts and answers stay bytes, so the client costs little but gRPC; the
+first answer is parsed and compared. Prints one JSON object: requests, seconds, latency percentiles in ms.
+"""
+
+import argparse
+import asyncio
+import json
+import time
+
+import grpc
+import numpy as np
+
+from moorage_protocol import inference as pb
+from moorage_protocol.services import INFERENCE_METHODS
+
+WORKLOADS = {"64B": ("identity", [1, 16]), "600KB": ("identity_image", [1, 3, 224, 224])}
+
+
+def request_for(workload: str) -> tuple[bytes, bytes]:
+    """A serialised request, and the raw tensor that must come back."""
+    model, shape = WORKLOADS[workload]
+    raw = np.random.default_rng(7).random(shape, dtype=np.float32).tobytes()
+    request = pb.ModelInferRequest(model_name=model, id="1", raw_input_contents=[raw])
+    request.inputs.add(name="INPUT0", datatype="FP32", shape=shape)
+    return request.SerializeToString(), raw
+
+
+async def run(target: str, workload: str, concurrency: int, seconds: float) -> dict[str, float]:
+    """Load one server; what came of it."""
+    body, raw = request_for(workload)
+    options = [
+        ("grpc.max_send_message_length", -1),
+        ("grpc.max_receive_message_length", -1),
+        ("grpc.use_local_subchannel_pool", 1),
+    ]
+    channels = [grpc.aio.insecure_channel(target, options=options) for _ in range(min(8, concurrency))]
+    path = INFERENCE_METHODS["ModelInfer"].path
+    calls: list[grpc.aio.UnaryUnaryMultiCallable[bytes, bytes]] = [channel.unary_unary(path) for channel in channels]
+    first = pb.ModelInferResponse.FromString(await calls[0](body, timeout=30))
+    assert first.raw_output_contents[0] == raw, "the answer is not what was sent"
+    latencies_s: list[float] = []
+    end_s = time.perf_counter() + seconds
+
+    async def caller(index: int) -> None:
+        call = calls[index % len(calls)]
+        while (began_s := time.perf_counter()) < end_s:
+            await call(body, timeout=30)
+            latencies_s.append(time.perf_counter() - began_s)
+
+    began_s = time.perf_counter()
+    await asyncio.gather(*(caller(index) for index in range(concurrency)))
+    wall_s = time.perf_counter() - began_s
+    for channel in channels:
+        await channel.close()
+    latencies_s.sort()
+    count = len(latencies_s)
+    return {
+        "requests": count,
+        "seconds": wall_s,
+        "p50_ms": latencies_s[count // 2] * 1e3,
+        "p99_ms": latencies_s[min(count - 1, int(count * 0.99))] * 1e3,
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--target", required=True)
+    parser.add_argument("--workload", choices=sorted(WORKLOADS), required=True)
+    parser.add_argument("--concurrency", type=int, required=True)
+    parser.add_argument("--seconds", type=float, default=2.0)
+    options = parser.parse_args()
+    print(json.dumps(asyncio.run(run(options.target, options.workload, options.concurrency, options.seconds))))
+
+
+if __name__ == "__main__":
+    main()

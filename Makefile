@@ -4,13 +4,28 @@ VENV := .venv
 BIN := $(VENV)/bin
 MODELS ?= examples/models
 
-.PHONY: demo serve test check bench format fetch-perf-analyzer clean
+# Clients of other people, for the tests of conformance.
+CLIENTS := tests/e2e/clients
+KSERVE := .venv-kserve
+PERF_ANALYZER := .cache/perf_analyzer/perf_analyzer
+
+.PHONY: demo serve test check bench format fetch-kserve fetch-perf-analyzer try-perf-analyzer clean
 
 $(VENV)/.dev: pyproject.toml protos/inference/grpc_service.proto protos/inference/model_config.proto protos/build_hook.py
 	@test -d $(VENV) || $(PYTHON) -m venv $(VENV)
 	@echo "Installing into $(VENV) (a few minutes the first time)"
 	@$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@touch $@
+
+$(KSERVE)/.ready: $(CLIENTS)/kserve.txt
+	@test -d $(KSERVE) || $(PYTHON) -m venv $(KSERVE)
+	@echo "Installing KServe's client into $(KSERVE) (a minute the first time)"
+	@$(KSERVE)/bin/pip install --quiet --disable-pip-version-check --no-compile --requirement $<
+	@touch $@
+
+$(PERF_ANALYZER): $(CLIENTS)/fetch_perf_analyzer.sh | $(VENV)/.dev
+	@echo "Fetching perf_analyzer into $(@D)"
+	@bash $< $(BIN)/python $(@D)
 
 demo: $(VENV)/.dev  ## real models, real answers, in a minute
 	@HF_HUB_OFFLINE=1 $(BIN)/python -m examples.demo
@@ -24,7 +39,13 @@ check: $(VENV)/.dev  ## style, types, and which room may import which
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 
-test: check  ## everything that a machine without a GPU can show
+fetch-kserve: $(KSERVE)/.ready  ## KServe's client, in an environment of its own
+fetch-perf-analyzer: $(PERF_ANALYZER)  ## NVIDIA's load generator; Linux on x86-64, with apt
+
+try-perf-analyzer: $(VENV)/.dev
+	@$(MAKE) --no-print-directory fetch-perf-analyzer || echo "No perf_analyzer: its tests are skipped"
+
+test: check fetch-kserve try-perf-analyzer  ## everything that a machine without a GPU can show
 	HF_HUB_OFFLINE=1 $(BIN)/python -m pytest
 
 bench: $(VENV)/.dev  ## against a raw grpc.aio server, in one run
@@ -35,4 +56,4 @@ format: $(VENV)/.dev
 	$(BIN)/ruff check --fix .
 
 clean:
-	rm -rf $(VENV) .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(KSERVE) .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis

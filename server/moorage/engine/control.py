@@ -2,11 +2,13 @@
 
 import asyncio
 import logging
+from collections import defaultdict
 from collections.abc import Coroutine
 from typing import Any
+from weakref import WeakValueDictionary
 
 from moorage.domain.errors import ModelNotFound, MoorageError
-from moorage.domain.model import Loading, ModelSpec, ModelState
+from moorage.domain.model import Loading, ModelKey, ModelSpec, ModelState
 from moorage.engine.catalog import Catalog, Serving
 from moorage.engine.engine import Engine
 from moorage.engine.ports import Repository
@@ -22,8 +24,10 @@ class Control:
         self._engine = engine
         self._catalog = catalog
         self._repository = repository
-        self._locks: dict[str, asyncio.Lock] = {}
-        self._leaving: set[asyncio.Task[None]] = set()
+        # Weak, since clients choose the names: a lock is there while somebody holds it or waits for it.
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._arriving: defaultdict[str, set[ModelKey]] = defaultdict(set)
+        self._tasks: set[asyncio.Task[None]] = set()
         self.started = asyncio.Event()
 
     async def start(self) -> None:
@@ -54,8 +58,11 @@ class Control:
         """Bring a model into memory as its folder is now.
 
         What served before goes on until its successor is ready, and stays if that fails.
-        Raises ModelNotFound, LoadFailed, ModelTooLarge, MemoryExhausted. Cancellation: a load that began goes on.
+        Raises ModelNotFound, LoadFailed, ModelTooLarge, MemoryExhausted. Cancellation: the load goes on.
         """
+        await asyncio.shield(self._spawn(self._load(name)))
+
+    async def _load(self, name: str) -> None:
         async with self._locks.setdefault(name, asyncio.Lock()):
             specs = await asyncio.to_thread(self._repository.scan_model, name)
             before = self._catalog.versions_of(name)
@@ -78,16 +85,24 @@ class Control:
             await self._engine.load(current.key)
             return
         successor = self._register(spec)
-        serves = current is not None and self._state(current) is ModelState.RESIDENT
-        if not serves:
+        if current is not None and self._state(current) is ModelState.RESIDENT:
+            await self._swap(current, successor)
+        else:
             self._replace(current, successor)
+            await self._engine.load(successor.key)
+
+    async def _swap(self, current: Serving, successor: Serving) -> None:
+        """Load a successor beside what serves, and have it take over, unless it was unloaded meanwhile."""
+        arriving = self._arriving[current.key.name]
+        arriving.add(successor.key)
         try:
             await self._engine.load(successor.key)
         except MoorageError:
-            if serves:
-                self._spawn(self._engine.unload(successor.key))
+            self._spawn(self._engine.unload(successor.key))
             raise
-        if serves:
+        finally:
+            arriving.discard(successor.key)
+        if self._is_registered(successor):
             self._replace(current, successor)
 
     def _replace(self, current: Serving | None, successor: Serving) -> None:
@@ -110,19 +125,22 @@ class Control:
         servings = self._catalog.versions_of(name)
         if not servings:
             raise ModelNotFound(name)
-        await asyncio.gather(*(self._engine.unload(serving.key) for serving in servings))
+        keys = [serving.key for serving in servings] + sorted(self._arriving.get(name, ()))
+        await asyncio.gather(*(self._engine.unload(key) for key in keys))
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work)
-        self._leaving.add(task)
-        task.add_done_callback(self._left)
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+        return task
 
-    def _left(self, task: asyncio.Task[None]) -> None:
-        self._leaving.discard(task)
-        if not task.cancelled() and task.exception() is not None:
-            log.error("a background load or unload failed", exc_info=task.exception())
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if error is not None and not isinstance(error, MoorageError):  # those are told to whoever asked
+            log.error("a background load or unload failed", exc_info=error)
 
     def close(self) -> None:
         """Stop what still waits."""
-        for task in self._leaving:
+        for task in self._tasks:
             task.cancel()

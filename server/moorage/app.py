@@ -26,9 +26,13 @@ from moorage.workers.pool import WorkerPool
 
 log = logging.getLogger(__name__)
 
-# After the work is done: answers on their way out, then models unloading in their workers.
-_CLOSE_CONNECTIONS_S = 2.0
-_CLOSE_WORKERS_S = 5.0
+
+@dataclass(slots=True)
+class _Patience:
+    """Seconds at the end, after the work is done: for answers on their way out, then for models to unload."""
+
+    connections_s: float = 2.0
+    workers_s: float = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,10 +56,15 @@ class Server:
     engine: Engine
     pool: WorkerPool
     owner: asyncio.Task[None]
+    patience: _Patience
 
     async def drain(self, grace_s: float) -> bool:
         """Take no new work, and wait for what was accepted; whether it was all done in time."""
         return await self.engine.drain(grace_s)
+
+    def hurry(self) -> None:
+        """End without waiting for anything more: calls are cut off, workers killed."""
+        self.patience.connections_s = self.patience.workers_s = 0.0
 
 
 @contextlib.asynccontextmanager
@@ -71,20 +80,21 @@ async def serving(settings: Settings) -> AsyncIterator[Server]:
     catalog = Catalog()
     control = Control(engine, catalog, DiskRepository(settings.repository.path))
     backend = Backend(engine, catalog, control)
+    patience = _Patience()
     async with contextlib.AsyncExitStack() as stack:
-        stack.push_async_callback(pool.close, _CLOSE_WORKERS_S)
+        stack.push_async_callback(lambda: pool.close(patience.workers_s))
         owner = asyncio.create_task(engine.run(), name="engine")
         stack.push_async_callback(_cancel, owner)
         stack.callback(control.close)
         await control.start()
         listener = Listener(backend, _listener_settings(settings))
         grpc_address = await listener.start()
-        stack.push_async_callback(listener.stop, _CLOSE_CONNECTIONS_S)
+        stack.push_async_callback(lambda: listener.stop(patience.connections_s))
         http_address = None
         if settings.server.http is not None:
             http = HttpServer(*settings.server.http, backend.snapshot)
             http_address = await http.start()
-            stack.push_async_callback(http.stop, _CLOSE_CONNECTIONS_S)
+            stack.push_async_callback(lambda: http.stop(patience.connections_s))
         started = Started(
             grpc_address=grpc_address,
             http_address=http_address,
@@ -93,7 +103,7 @@ async def serving(settings: Settings) -> AsyncIterator[Server]:
             models=tuple(str(serving.key) for serving in catalog.all()),
             broken=tuple(sorted(catalog.broken.items())),
         )
-        yield Server(started, backend, engine, pool, owner)
+        yield Server(started, backend, engine, pool, owner, patience)
 
 
 def _device_limits(settings: Settings) -> dict[str, DeviceLimits]:
@@ -150,6 +160,7 @@ async def _serve(settings: Settings, on_started: Callable[[Started], None]) -> i
             finished = await signals.unless_second(server.drain(settings.server.grace_s))
             if not finished:
                 log.warning("not everything that was accepted could be finished")
+                server.hurry()
             return 0 if finished else 1
     except RepositoryError as error:
         raise OSError(str(error)) from error

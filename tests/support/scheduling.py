@@ -5,9 +5,11 @@ from pathlib import PurePath
 
 from moorage.domain.model import Isolation, Loading, MemoryPolicy, ModelKey, ModelSpec, QueuePolicy
 from moorage.domain.request import InferenceRequest, RunResult
+from moorage.scheduling.state import Limits
 
 MODEL = ModelKey("model", 1)
 NO_BOUND = QueuePolicy()
+NO_LIMITS = Limits()
 RESULT = RunResult(outputs=(), input_ns=1, infer_ns=2, output_ns=3)
 
 

@@ -115,3 +115,24 @@ BROKEN = """
         def infer(self, inputs, batch):
             return {}
 """
+
+
+def write_simulated_model(
+    root: Path,
+    name: str,
+    *,
+    run_s: float = 0.0,
+    load_s: float = 0.0,
+    max_batch_size: int = 8,
+    extra: str = "",
+    top: str = "",
+) -> Path:
+    """A model that takes its time and answers with zeros; its worker starts at once. Its folder."""
+    folder = write_python_model(root, name, "", max_batch_size=max_batch_size, top=top, extra=extra)
+    manifest = (folder / "model.toml").read_text().replace('"python"', '"simulated"')
+    (folder / "model.toml").write_text(f"{manifest}\n[simulated]\nload_s = {load_s}\nrun_s = {run_s}\n")
+    return folder
+
+
+DEDICATED = '[placement]\nisolation = "dedicated"\n'
+EXPLICIT = 'load = "explicit"\n'

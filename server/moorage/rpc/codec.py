@@ -16,6 +16,7 @@ from moorage.rpc.wire import parse_inference
 from moorage.rpc.wording import quote, quote_all
 from moorage_protocol import inference as pb
 
+MAX_ID_CHARACTERS = 64 * 1024
 _REQUEST_BYTES = 512
 """Counted for a request besides its tensors, so that empty ones can't fill a queue for nothing."""
 
@@ -50,6 +51,8 @@ class Decoder:
         outputs = _requested(signature, message.outputs)
         inputs = await read_inputs(signature, message.inputs, raw)
         client_id = message.id
+        if len(client_id) > MAX_ID_CHARACTERS:
+            raise InvalidRequest("id", expected=f"at most {MAX_ID_CHARACTERS} characters", got=str(len(client_id)))
         request = InferenceRequest(
             request_id=self._backend.next_request_id(),
             client_id=client_id,

@@ -10,6 +10,8 @@ from moorage_protocol import inference as pb
 
 MAX_PRIORITY = 5
 MAX_PARAMETERS = 256
+MAX_PARAMETER_BYTES = 1024 * 1024
+"""Of all keys and texts together. They travel with a run's message to the worker, unlike tensors; so does the id."""
 _MICROSECONDS = 1_000_000
 _MAX_DIGITS = 20  # of the largest 64-bit number
 
@@ -81,6 +83,9 @@ def _given(parameters: Parameters) -> dict[str, ParameterValue]:
                 f"parameter {quote(key)}", expected="a name that is not reserved", got="a reserved one"
             )
         given[key] = _value(key, parameter)
+    size_bytes = sum(len(key) + (len(value) if isinstance(value, str) else 0) for key, value in given.items())
+    if size_bytes > MAX_PARAMETER_BYTES:
+        raise InvalidRequest("parameters", expected=f"at most {MAX_PARAMETER_BYTES} bytes", got=str(size_bytes))
     return given
 
 

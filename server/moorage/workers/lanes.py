@@ -1,12 +1,13 @@
 """The server's end of one model's lane: a run goes in, its result comes out."""
 
 import mmap
+import os
 import socket
 from collections.abc import Callable, Iterable
 
 import msgspec
 
-from moorage.domain.errors import InferenceFailed, MemoryExhausted, MoorageError
+from moorage.domain.errors import InferenceFailed, InvalidRequest, MemoryExhausted, MoorageError
 from moorage.domain.model import ModelKey
 from moorage.domain.request import BatchOutput, InferenceRequest, RunResult
 from moorage.domain.tensor import Datatype
@@ -36,7 +37,13 @@ class Lane:
         descriptor = segment.create()
         self._memory = segment.attach(descriptor)
         self._link = Link(_DECODER, self._received, on_close)
-        await self._link.open(ours)
+        try:
+            await self._link.open(ours)
+        except BaseException:  # cancelled: the worker died meanwhile
+            ours.close()
+            theirs.close()
+            os.close(descriptor)
+            raise
         return theirs, descriptor
 
     def close(self) -> None:
@@ -57,7 +64,10 @@ class Lane:
             return
         members = tuple(Member(request.client_id, request.rows, dict(request.parameters)) for request in requests)
         self._used_bytes = end
-        self._link.send(Execute(run.run_id, run.rows, tuple(inputs), members, end))
+        try:
+            self._link.send(Execute(run.run_id, run.rows, tuple(inputs), members, end))
+        except ValueError as error:  # only ids and parameters, of many members together, can be that long
+            self._post(RunFailed(run.run_id, InvalidRequest("parameters", expected="fewer bytes", got=str(error))))
 
     def trim(self) -> None:
         """The last run's outputs have been read: give back the pages of a large one."""

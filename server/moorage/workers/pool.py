@@ -33,6 +33,7 @@ from moorage.workers.process import WorkerProcess
 log = logging.getLogger(__name__)
 
 _DECODER: msgspec.msgpack.Decoder[FromWorker] = msgspec.msgpack.Decoder(FromWorker)
+_KILLED_WITHIN_S = 5.0
 
 
 class Worker:
@@ -46,7 +47,7 @@ class Worker:
         self._post = post
         self._report = report
         self._process = WorkerProcess(device, self._process_ended)
-        self._control = Link(_DECODER, self._received, self.kill)
+        self._control = Link(_DECODER, self._received, self._process.give_up)
         self._lanes: dict[ModelKey, Lane] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._spawn(self._connect())
@@ -103,7 +104,7 @@ class Worker:
 
     async def _load(self, key: ModelKey, spec: ModelSpec) -> None:
         lane = Lane(key, self._post, self._report)
-        theirs, descriptor = await lane.open(self.kill)
+        theirs, descriptor = await lane.open(self._process.give_up)
         try:
             self._lanes[key] = lane
             # One byte and two descriptors, one load at a time: this never fills the socket.
@@ -165,25 +166,32 @@ class WorkerPool:
         """Start a process. Raises OSError where the system has no room for one."""
         self._workers[name] = Worker(name, device, self._ended_or_other, self._report)
 
+    # A worker that is not there has ended, and the event that says so is on its way to the scheduler, which does
+    # not know yet. That event settles whatever the worker is asked to do meanwhile.
+
     def stop(self, name: str) -> None:
-        self._workers[name].stop()
+        if worker := self._workers.get(name):
+            worker.stop()
 
     def kill(self, name: str, reason: str) -> None:
-        self._workers[name].kill(reason)
+        if worker := self._workers.get(name):
+            worker.kill(reason)
 
     def load(self, name: str, key: ModelKey, spec: ModelSpec) -> None:
-        self._workers[name].load(key, spec)
+        if worker := self._workers.get(name):
+            worker.load(key, spec)
 
     def unload(self, name: str, key: ModelKey) -> None:
-        self._workers[name].unload(key)
+        if worker := self._workers.get(name):
+            worker.unload(key)
 
     def execute(self, run: Run) -> None:
-        self._workers[run.worker].execute(run)
+        if worker := self._workers.get(run.worker):
+            worker.execute(run)
 
     def trim(self, run: Run) -> None:
         """The run's outputs have been read."""
-        worker = self._workers.get(run.worker)
-        if worker is not None:
+        if worker := self._workers.get(run.worker):
             worker.trim(run.key)
 
     def _ended_or_other(self, event: Event) -> None:
@@ -195,6 +203,8 @@ class WorkerPool:
     async def close(self, grace_s: float) -> None:
         """End every worker: in good order within the grace, by force after it.
 
+        grace_s: 0 is force at once.
+
         Cancellation: workers that have not ended by then are left to their parent's end, which ends them.
         """
         workers = list(self._workers.values())
@@ -203,7 +213,7 @@ class WorkerPool:
         await _all_ended(workers, grace_s)
         for worker in workers:
             worker.kill("did not end in time")
-        await _all_ended(workers, grace_s)
+        await _all_ended(workers, _KILLED_WITHIN_S)
 
 
 async def _all_ended(workers: list[Worker], limit_s: float) -> None:

@@ -14,6 +14,8 @@ HEARTBEAT_S = 0.2
 # server that was itself not running has not looked.
 MISSED_HEARTBEATS = 5
 START_TIMEOUT_S = 60.0
+# A process that ends closes its sockets a moment before the kernel tells of its end.
+_LAST_MOMENTS_S = 0.1
 
 _MALLOC = {
     # Freed tensors stay in the process rather than going back page by page: 600 KB requests are served about three
@@ -61,6 +63,10 @@ class WorkerProcess:
             self._kill_reason = reason
             self._process.send_signal(signal.SIGKILL)
 
+    def give_up(self, reason: str) -> None:
+        """End a process that no longer talks; one that is just ending is left to, and its own reason is told."""
+        self._loop.call_later(_LAST_MOMENTS_S, self.kill, reason)
+
     def _never_came(self) -> None:
         self.kill(f"not up within {START_TIMEOUT_S:g} s")
 
@@ -87,7 +93,8 @@ class WorkerProcess:
         self._check.cancel()
         self._heartbeat.close()
         code = self._process.wait()
-        self._on_end(self._kill_reason or _describe(code))
+        killed_for = self._kill_reason if code == -signal.SIGKILL else None
+        self._on_end(killed_for or _describe(code))
 
 
 def _start(device: str, ends: list[socket.socket]) -> subprocess.Popen[bytes]:

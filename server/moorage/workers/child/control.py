@@ -1,18 +1,22 @@
 """The main thread of a worker: takes control messages, has models built one at a time, and ends the process."""
 
+import contextlib
 import gc
 import os
 import queue
 import socket
+import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import msgspec
 
 from moorage.domain.model import ModelKey
 from moorage.workers.child.building import Built, build
+from moorage.workers.child.failures import describe, detail_of
 from moorage.workers.child.lane import LaneThread
 from moorage.workers.child.memory import release_freed_memory
 from moorage.workers.messages import (
@@ -46,11 +50,12 @@ class ControlLoop:
 
     def run(self) -> None:
         """Serve, and end the process: without waiting for models, whose threads may be busy for long."""
-        self._send(Hello(os.getpid()))
-        deframer = Deframer()
-        while data := self._control.recv(65536):
-            for body in deframer.feed(data):
-                self._take(_DECODER.decode(body))
+        with _ending_the_process():
+            self._send(Hello(os.getpid()))
+            deframer = Deframer()
+            while data := self._control.recv(65536):
+                for body in deframer.feed(data):
+                    self._take(_DECODER.decode(body))
         os._exit(0)
 
     def _take(self, message: ToWorker) -> None:
@@ -65,15 +70,17 @@ class ControlLoop:
                 self._changes.put(self._stop)
 
     def _change(self) -> None:
-        while True:
-            self._changes.get()()
+        with _ending_the_process():
+            while True:
+                self._changes.get()()
 
     def _load(self, message: LoadModel, lane: socket.socket, segment: int) -> None:
         started = time.perf_counter()
         try:
             built = build(message.key, message.blueprint, self._device)
+            weights_bytes = built.runtime.weights_bytes()
         except BaseException as error:  # a model may raise anything, SystemExit too
-            reason, detail = describe(error), traceback.format_exc()
+            reason, detail = describe(error, Path(message.blueprint.path)), detail_of(error)
             error.__traceback__ = None  # it holds what was built so far
             del error
             lane.close()
@@ -82,7 +89,7 @@ class ControlLoop:
             self._send(LoadRefused(message.key, reason, detail))
             return
         self._serve(message.key, built, lane, segment)
-        self._send(Loaded(message.key, built.runtime.weights_bytes(), time.perf_counter() - started))
+        self._send(Loaded(message.key, weights_bytes, time.perf_counter() - started))
 
     def _serve(self, key: ModelKey, built: Built, lane: socket.socket, segment: int) -> None:
         thread = LaneThread(key, built, lane, segment)
@@ -108,9 +115,17 @@ class ControlLoop:
             self._control.sendall(frame(msgspec.msgpack.encode(message)))
 
 
-def describe(error: BaseException) -> str:
-    """One line for callers: the kind of error and its message, without paths or a traceback."""
-    text = " ".join(str(error).split())
-    if isinstance(error, OSError) and error.strerror:
-        text = error.strerror
-    return f"{type(error).__name__}: {text[:300]}" if text else type(error).__name__
+@contextlib.contextmanager
+def _ending_the_process() -> Iterator[None]:
+    """A thread that the worker can't do without: where it fails the process ends, and the server sees that at once.
+
+    Quietly where the server has gone, or has closed its side.
+    """
+    try:
+        yield
+    except ConnectionError:
+        os._exit(0)
+    except BaseException:
+        traceback.print_exc()
+        sys.stderr.flush()
+        os._exit(1)

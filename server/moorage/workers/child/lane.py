@@ -14,6 +14,7 @@ from moorage.domain.model import ModelKey
 from moorage.domain.tensor import TensorSpec
 from moorage.workers import segment as segments
 from moorage.workers.child.building import Built
+from moorage.workers.child.failures import detail_of
 from moorage.workers.messages import (
     Deframer,
     Execute,
@@ -45,7 +46,8 @@ class LaneThread(threading.Thread):
             while data := self._receive():
                 for body in deframer.feed(data):
                     answer = self._execute(_DECODER.decode(body))
-                    self._lane.sendall(frame(self._encoder.encode(answer)))
+                    if not self._send(answer):
+                        return
 
     def finish(self) -> None:
         """The server has closed the lane: wait for the thread, and let the model clean up after itself.
@@ -55,7 +57,7 @@ class LaneThread(threading.Thread):
         self.join(timeout=10.0)
         try:
             self._built.runtime.unload()
-        except Exception:
+        except BaseException:  # a model may raise anything, SystemExit too
             traceback.print_exc()
 
     def _receive(self) -> bytes:
@@ -64,11 +66,19 @@ class LaneThread(threading.Thread):
         except ConnectionResetError:
             return b""
 
+    def _send(self, answer: Executed | ExecuteFailed) -> bool:
+        """Whether the server still has its end of the lane open."""
+        try:
+            self._lane.sendall(frame(self._encoder.encode(answer)))
+        except ConnectionError:
+            return False
+        return True
+
     def _execute(self, message: Execute) -> Executed | ExecuteFailed:
         try:
             return self._compute(message)
         except BaseException as error:  # a model may raise anything, SystemExit too
-            return ExecuteFailed(message.run_id, is_out_of_memory(error), traceback.format_exc())
+            return ExecuteFailed(message.run_id, is_out_of_memory(error), detail_of(error))
 
     def _compute(self, message: Execute) -> Executed:
         runtime = self._built.runtime

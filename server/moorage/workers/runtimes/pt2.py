@@ -31,15 +31,17 @@ _STRUCTURE = (
     ast.cmpop,
     ast.expr_context,
 )
-_FUNCTIONS = frozenset(
-    # sympy's own
-    "Symbol Integer Float Rational Add Mul Pow Max Min Abs floor ceiling Mod Eq Ne Lt Le Gt Ge Equality Unequality "
-    "StrictLessThan LessThan StrictGreaterThan GreaterThan And Or Not Piecewise ExprCondPair "
-    # torch's, of torch.utils._sympy.functions
+_SYMPY_FUNCTIONS = (
+    "Symbol Integer Float Rational Add Mul Pow Max Min Abs floor ceiling Mod Eq Ne Lt Le Gt Ge And Or Not Equality "
+    "Unequality StrictLessThan LessThan StrictGreaterThan GreaterThan Piecewise ExprCondPair"
+)
+# Of torch.utils._sympy.functions.
+_TORCH_FUNCTIONS = (
     "FloorDiv ModularIndexing Where PythonMod CleanDiv CeilToInt FloorToInt CeilDiv IntTrueDiv FloatTrueDiv LShift "
     "RShift IsNonOverlappingAndDenseIndicator TruncToFloat TruncToInt RoundToInt RoundDecimal ToFloat FloatPow "
-    "PowByNatural Identity".split()
+    "PowByNatural Identity"
 )
+_FUNCTIONS = frozenset(_SYMPY_FUNCTIONS.split() + _TORCH_FUNCTIONS.split())
 
 
 @contextmanager

@@ -1,0 +1,33 @@
+"""What a worker says about an exception: whatever a model raised, saying so must not fail."""
+
+import traceback
+from pathlib import Path
+
+_MAX_REASON = 300
+_MAX_DETAIL = 64 * 1024  # a limit of the server's log, not of what travels
+
+
+def describe(error: BaseException, folder: Path) -> str:
+    """One line for callers: the kind of error and its message, without traceback and without the folder's path."""
+    try:
+        text = str(error)
+    except Exception:
+        text = ""
+    if isinstance(error, OSError) and error.strerror:
+        text = str(error.strerror)
+    text = " ".join(text.replace(f"{folder}/", "").replace(str(folder), "its folder").split())
+    name = type(error).__name__
+    return _sendable(f"{name}: {text[:_MAX_REASON]}" if text else name)
+
+
+def detail_of(error: BaseException) -> str:
+    """The traceback, for the log; of a very long one both ends."""
+    text = "".join(traceback.format_exception(error))
+    if len(text) > _MAX_DETAIL:
+        text = f"{text[: _MAX_DETAIL // 2]}\n[...]\n{text[-_MAX_DETAIL // 2 :]}"
+    return _sendable(text)
+
+
+def _sendable(text: str) -> str:
+    """Text of which UTF-8 can be made: file names can bring in lone surrogates."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")

@@ -11,6 +11,8 @@ from moorage.repository.problems import Location, known_keys, unknown_key
 
 PREFIX = "MOORAGE_"
 
+# Read by the commands that talk to a server; a shell that has it set may start one, too.
+_OF_THE_CLIENT = frozenset({"MOORAGE_TARGET"})
 # What Kubernetes puts into every pod for a Service whose name begins with "moorage". Not ours, not an error.
 _SERVICE_LINK = re.compile(
     r"MOORAGE_([A-Z0-9_]+_)?(SERVICE_HOST|SERVICE_PORT(_[A-Z0-9_]+)?|PORT(_[0-9]+_(TCP|UDP|SCTP)(_[A-Z]+)?)?)"
@@ -45,7 +47,7 @@ def variable_name(location: Location) -> str:
 
 
 def _is_known(name: str) -> bool:
-    return name in _known_names(_device_in(name))
+    return name in _OF_THE_CLIENT or name in _known_names(_device_in(name))
 
 
 def _device_in(name: str) -> str:

@@ -49,3 +49,7 @@ def test_what_kubernetes_sets_for_a_service_of_our_name_is_ignored(name: str, va
 
 def test_a_plain_port_is_a_mistake() -> None:
     assert len(unknown_variables({"MOORAGE_PORT": "8001"})) == 1
+
+
+def test_the_clients_own_variable_does_not_stop_a_server() -> None:
+    assert unknown_variables({"MOORAGE_TARGET": "127.0.0.1:8001"}) == []

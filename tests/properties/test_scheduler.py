@@ -10,26 +10,28 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 from moorage.domain.model import Isolation, Loading, ModelKey, ModelSpec, ModelState, QueuePolicy
 from moorage.scheduling import events
 from moorage.scheduling.state import DeviceLimits, Limits
-from tests.properties.world import Process, World
+from tests.properties.promises import Process
+from tests.properties.world import World
 from tests.support.scheduling import RESULT, make_request, make_spec
 
 KEYS = [ModelKey("a", 1), ModelKey("b", 1), ModelKey("b", 1, generation=1), ModelKey("c", 1), ModelKey("d", 1)]
 
-devices = st.builds(DeviceLimits, capacity_bytes=st.integers(10, 60), context_bytes=st.sampled_from([0, 0, 3, 12]))
+# Of everything there is as much as lets models work together, and sometimes not quite.
+devices = st.builds(DeviceLimits, capacity_bytes=st.integers(20, 60), context_bytes=st.sampled_from([0, 0, 3, 12]))
 limits = st.builds(
     Limits, max_attempts=st.integers(1, 3), max_load_crashes=st.integers(1, 3), max_input_bytes=st.integers(4, 40)
 )
 specs = st.builds(
     make_spec,
-    weights=st.none() | st.integers(0, 30),
-    hint=st.integers(0, 20),
+    weights=st.none() | st.integers(0, 12) | st.integers(0, 40),
+    hint=st.integers(0, 15),
     fixed=st.sampled_from([0, 0, 1, 5, 20]),
-    per_row=st.sampled_from([0, 0, 1, 4]),
+    per_row=st.sampled_from([0, 1, 4]),
     max_batch_size=st.sampled_from([0, 1, 4, 8]),
     loading=st.sampled_from(Loading),
-    isolation=st.sampled_from(Isolation),
-    devices=st.sampled_from([("*",), ("*",), ("d0",), ("d1",), ("d0", "d1"), ("tpu:*",)]),
-    queue=st.builds(QueuePolicy, max_rows=st.integers(1, 20), max_bytes=st.integers(1, 60)),
+    isolation=st.sampled_from([Isolation.SHARED, Isolation.SHARED, Isolation.DEDICATED]),
+    devices=st.sampled_from([("d0",), ("d0",), ("d0",), ("d1",), ("d?",), ("*",), ("tpu:*",)]),
+    queue=st.builds(QueuePolicy, max_rows=st.integers(1, 40), max_bytes=st.integers(1, 200)),
     load_timeout_s=st.sampled_from([3.0, 20.0, 100.0]),
 )
 
@@ -40,10 +42,16 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.world: World
         self.last_id = 0
 
-    @initialize(d0=devices, d1=devices, limits=limits, spec=specs)
-    def begin(self, d0: DeviceLimits, d1: DeviceLimits, limits: Limits, spec: ModelSpec) -> None:
+    @initialize(
+        d0=devices, d1=devices, limits=limits, specs=st.lists(specs, min_size=1, max_size=4), resident=st.booleans()
+    )
+    def begin(self, d0: DeviceLimits, d1: DeviceLimits, limits: Limits, specs: list[ModelSpec], resident: bool) -> None:
         self.world = World({"d0": d0, "d1": d1}, limits)
-        self.world.register(KEYS[0], spec)
+        for key, spec in zip(KEYS, specs, strict=False):
+            self.world.register(key, spec)
+            self.world.load(key)
+        if resident:
+            self.world.answer_everything()
 
     # Models come and go.
 
@@ -65,40 +73,54 @@ class SchedulerMachine(RuleBasedStateMachine):
     # Callers come and go.
 
     @rule(
-        data=st.data(),
+        key=st.sampled_from(KEYS),
         rows=st.integers(1, 8),
+        timeout_s=st.sampled_from([-1.0, 0.0, 0.5, 1000.0]),
+    )
+    def arrive(self, key: ModelKey, rows: int, timeout_s: float) -> None:
+        self._arrive(key, rows, size_bytes=1, batch_key="x", timeout_s=timeout_s)
+
+    @precondition(lambda self: bool(self.serving))
+    @rule(
+        data=st.data(),
+        rows=st.lists(st.integers(1, 8), min_size=1, max_size=6),
         size_bytes=st.integers(0, 20),
         batch_key=st.sampled_from(["x", "x", "x", "y", None]),
-        timeout_s=st.sampled_from([-1.0, 0.5, 3.0, 30.0, 1000.0]),
-        copies=st.integers(1, 4),
+        timeout_s=st.sampled_from([0.5, 3.0, 30.0, 1000.0]),
     )
-    def arrive(
-        self, data: st.DataObject, rows: int, size_bytes: int, batch_key: str | None, timeout_s: float, copies: int
+    def arrive_together(
+        self, data: st.DataObject, rows: list[int], size_bytes: int, batch_key: str | None, timeout_s: float
     ) -> None:
-        key = data.draw(st.sampled_from(self.serving or KEYS))
+        key = data.draw(st.sampled_from(self.serving))
+        for each in rows:
+            self._arrive(key, each, size_bytes=size_bytes, batch_key=batch_key, timeout_s=timeout_s)
+
+    @precondition(lambda self: bool(self.serving))
+    @rule(rows=st.integers(1, 3))
+    def arrive_everywhere(self, rows: int) -> None:
+        for key in self.serving:
+            self._arrive(key, rows, size_bytes=1, batch_key="x", timeout_s=30.0)
+
+    def _arrive(self, key: ModelKey, rows: int, *, size_bytes: int, batch_key: str | None, timeout_s: float) -> None:
         spec = self.world.specs.get(key)
-        for _ in range(copies):
-            self.last_id += 1
-            self.world.arrive(
-                make_request(
-                    self.last_id,
-                    model=key,
-                    rows=min(rows, max(1, spec.max_batch_size)) if spec else rows,
-                    size_bytes=size_bytes,
-                    arrived_s=self.world.now,
-                    deadline_s=self.world.now + timeout_s,
-                    batch_key=batch_key,
-                )
+        self.last_id += 1
+        self.world.arrive(
+            make_request(
+                self.last_id,
+                model=key,
+                rows=min(rows, max(1, spec.max_batch_size)) if spec else rows,
+                size_bytes=size_bytes,
+                arrived_s=self.world.now,
+                deadline_s=self.world.now + timeout_s,
+                batch_key=batch_key,
             )
+        )
 
     @property
     def serving(self) -> list[ModelKey]:
+        """Models that are loaded, or on their way in or out."""
         states = {ModelState.LOADING, ModelState.RESIDENT, ModelState.UNLOADING}
-        return [
-            key
-            for key, model in self.world.scheduler.state.models.items()
-            if model.state in states or model.spec.loading is Loading.ON_DEMAND
-        ]
+        return [key for key, model in self.world.scheduler.state.models.items() if model.state in states]
 
     @precondition(lambda self: self.last_id > 0)
     @rule(data=st.data())
@@ -135,6 +157,15 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.world.finish_load(name, process.weights[process.building] + more_bytes)
 
     @precondition(lambda self: _any(self, building=True))
+    @rule(data=st.data())
+    def finish_load_too_large(self, data: st.DataObject) -> None:
+        name = self.some(data, building=True)
+        process = self.world.processes[name]
+        assert process.building is not None
+        free_bytes = self.world.scheduler.state.budgets[process.device].free_bytes
+        self.world.finish_load(name, process.weights[process.building] + free_bytes + 1)
+
+    @precondition(lambda self: _any(self, building=True))
     @rule(data=st.data(), weights_bytes=st.integers(0, 5))
     def finish_small_load(self, data: st.DataObject, weights_bytes: int) -> None:
         self.world.finish_load(self.some(data, building=True), weights_bytes)
@@ -143,6 +174,14 @@ class SchedulerMachine(RuleBasedStateMachine):
     @rule(data=st.data())
     def fail_load(self, data: st.DataObject) -> None:
         self.world.fail_load(self.some(data, building=True))
+
+    @precondition(lambda self: _any(self, building=True, told_to_end=False))
+    @rule(data=st.data())
+    def never_finish_load(self, data: st.DataObject) -> None:
+        key = self.world.processes[self.some(data, building=True, told_to_end=False)].building
+        assert key is not None
+        self.world.now = max(self.world.now, self.world.scheduler.state.models[key].load_deadline_s)
+        self.world.send(events.TimeReached())
 
     @precondition(lambda self: _any(self, unloading=True))
     @rule(data=st.data())
@@ -248,6 +287,6 @@ def test_scheduler() -> None:
     run_state_machine_as_test(
         SchedulerMachine,
         settings=settings(
-            max_examples=600, stateful_step_count=50, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+            max_examples=1000, stateful_step_count=50, deadline=None, suppress_health_check=[HealthCheck.too_slow]
         ),
     )

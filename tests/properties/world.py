@@ -1,36 +1,15 @@
 """Everything outside the scheduler, played honestly: processes, callers, time. It checks each action it performs."""
 
-from dataclasses import dataclass, field
+from collections import Counter
 
 from moorage.domain.errors import DeadlineExceeded, InferenceFailed, LoadFailed
-from moorage.domain.model import Isolation, ModelKey, ModelSpec, ModelState
+from moorage.domain.model import ModelKey, ModelSpec, ModelState
 from moorage.domain.request import InferenceRequest
 from moorage.scheduling import actions, events
 from moorage.scheduling.scheduler import Scheduler
 from moorage.scheduling.state import DeviceLimits, Limits
+from tests.properties.promises import Process, check, check_turn
 from tests.support.scheduling import RESULT
-
-
-@dataclass
-class Process:
-    """A worker process, with the memory it really holds."""
-
-    device: str
-    context_bytes: int
-    up: bool = False
-    told_to_end: bool = False
-    building: ModelKey | None = None
-    weights: dict[ModelKey, int] = field(default_factory=dict)
-    unloading: set[ModelKey] = field(default_factory=set)
-    runs: dict[int, actions.Run] = field(default_factory=dict)
-
-    @property
-    def held_bytes(self) -> int:
-        return (
-            self.context_bytes
-            + sum(self.weights.values())
-            + sum(run.workspace.size_bytes for run in self.runs.values())
-        )
 
 
 class World:
@@ -47,6 +26,7 @@ class World:
         self.loads_asked: set[ModelKey] = set()
         self.loads_implied: set[ModelKey] = set()
         self.unloads_asked: set[ModelKey] = set()
+        self.losses: Counter[int] = Counter()
         self.finished_run: int | None = None
         self.just_died: str | None = None
         self.sound = True
@@ -55,11 +35,15 @@ class World:
 
     def send(self, event: events.Event) -> None:
         self.sound = False
+        lines = {device: list(line) for device, line in self.scheduler.state.short_of_memory.items()}
         for action in self.scheduler.handle(event, self.now):
             self._perform(action)
+            if isinstance(action, actions.Execute):
+                check_turn(self.scheduler.state, action.run, lines)
         if isinstance(event, events.RequestCancelled) and event.request_id in self.waiting:
             self._answer(event.request_id, "cancelled")
-        self.check()
+        assert set(self.scheduler.state.entries) == set(self.waiting)
+        check(self.scheduler, self.processes)
         self.sound = True
 
     def register(self, key: ModelKey, spec: ModelSpec) -> None:
@@ -97,7 +81,8 @@ class World:
         self.send(events.WorkerUp(name))
 
     def die(self, name: str) -> None:
-        del self.processes[name]
+        for run in self.processes.pop(name).runs.values():
+            self.losses.update(entry.request.request_id for entry in run.entries)
         self.just_died = name
         self.send(events.WorkerLost(name, "it died"))
         self.just_died = None
@@ -219,6 +204,7 @@ class World:
         assert all(request.deadline_s > self.now for request in requests)
         first_come = [request for request in self.waiting.values() if request.model == run.key]
         assert requests == first_come[: len(requests)]
+        assert all(self.losses[it.request_id] < self.scheduler.state.limits.max_attempts for it in requests)
         process.runs[run.run_id] = run
 
     def _load_settled(self, key: ModelKey, *, resident: bool) -> None:
@@ -232,21 +218,6 @@ class World:
         assert request_id not in self.answers
         del self.waiting[request_id]
         self.answers[request_id] = answer
-
-    # What must hold at every moment.
-
-    def check(self) -> None:
-        self.scheduler.check_integrity()
-        state = self.scheduler.state
-        assert set(state.entries) == set(self.waiting)
-        for name, budget in state.budgets.items():
-            held_bytes = sum(process.held_bytes for process in self.processes.values() if process.device == name)
-            assert held_bytes <= budget.leased_bytes <= budget.capacity_bytes
-            assert budget.free_bytes + budget.leased_bytes == budget.capacity_bytes
-            assert budget.free_bytes >= 0
-        for model in state.models.values():
-            if model.state is ModelState.RESIDENT and model.spec.isolation is Isolation.DEDICATED:
-                assert model.worker != model.device
 
     # Letting it come to rest.
 

@@ -94,8 +94,9 @@ class Core:
 
     def recover(self, worker: str = "cpu") -> list[str]:
         """Wait out the back-off of a worker that died, and let it come up."""
-        assert self.scheduler.next_wake_s is not None
-        decided = self.wait_until(max(self.now, self.scheduler.next_wake_s))
+        restart_at_s = self.scheduler.state.workers[worker].restart_at_s
+        assert restart_at_s is not None
+        decided = self.wait_until(max(self.now, restart_at_s))
         return decided + self.up(worker)
 
 

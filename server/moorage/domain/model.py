@@ -116,5 +116,5 @@ TRANSITIONS: Mapping[ModelState, frozenset[ModelState]] = {
     ModelState.RESIDENT: frozenset({ModelState.UNLOADING, ModelState.LOADING, ModelState.UNLOADED}),
     # Failed: it turned out too large once it was there.
     ModelState.UNLOADING: frozenset({ModelState.UNLOADED, ModelState.FAILED}),
-    ModelState.FAILED: frozenset({ModelState.LOADING, ModelState.UNLOADED}),
+    ModelState.FAILED: frozenset({ModelState.LOADING}),
 }

@@ -49,12 +49,18 @@ class Runs:
                 free_bytes=budget.free_bytes,
                 max_input_bytes=self._state.limits.max_input_bytes,
             )
-            head = model.queue.head
-            error = _crowded_out(model, head, budget) if head and not batch else None
-            if head is None or error is None or something_leaves(self._state, budget.device):
+            if batch or not self._refuse_head(model, budget):
                 return batch
-            model.queue.remove(head)
-            self._requests.fail(head, error)
+
+    def _refuse_head(self, model: ModelRecord, budget: DeviceBudget) -> bool:
+        """Answer the request whose turn it is, if waiting for memory is no use to it; whether that was so."""
+        head = model.queue.head
+        error = _crowded_out(model, head, budget) if head else None
+        if head is None or error is None or something_leaves(self._state, budget.device):
+            return False
+        model.queue.remove(head)
+        self._requests.fail(head, error)
+        return True
 
     def _start(self, model: ModelRecord, batch: list[Entry], now: float) -> None:
         assert model.device is not None

@@ -35,7 +35,10 @@ class Limits:
 
 
 class WorkerState(StrEnum):
-    """starting -> up -> stopping; down: waiting for the next start. All of them -> down when the process ends."""
+    """starting -> up -> stopping; all of them -> down when the process ends, and down -> starting.
+
+    stopping: told to end, or being killed. It is sent nothing more.
+    """
 
     STARTING = "starting"
     UP = "up"

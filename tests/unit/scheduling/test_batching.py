@@ -1,0 +1,50 @@
+import pytest
+
+from moorage.domain.model import ModelSpec
+from moorage.scheduling.batching import form_batch
+from moorage.scheduling.queue import Entry
+from tests.support.scheduling import make_request, make_spec
+
+
+def entries(*keys: str | None, rows: int = 1, size_bytes: int = 1) -> list[Entry]:
+    return [
+        Entry(make_request(number, rows=rows, size_bytes=size_bytes, batch_key=key))
+        for number, key in enumerate(keys, start=1)
+    ]
+
+
+BATCHED = make_spec(max_batch_size=4)
+UNBATCHED = make_spec(max_batch_size=0)
+HUNGRY = make_spec(max_batch_size=4, fixed=10, per_row=5)
+
+
+@pytest.mark.parametrize(
+    ("waiting", "spec", "free_bytes", "size"),
+    [
+        ([], BATCHED, 0, 0),
+        (entries("x"), BATCHED, 0, 1),
+        (entries("x", "x", "x"), BATCHED, 0, 3),
+        (entries("x", "x", "x", "x", "x"), BATCHED, 0, 4),
+        (entries("x", "x", "x", rows=2), BATCHED, 0, 2),
+        (entries("x", "x", "x", rows=3), BATCHED, 0, 1),
+        (entries("x", "y", "x"), BATCHED, 0, 1),
+        (entries(None, None), BATCHED, 0, 1),
+        (entries("x", "x"), UNBATCHED, 0, 1),
+        (entries("x", "x", "x"), HUNGRY, 14, 0),
+        (entries("x", "x", "x"), HUNGRY, 15, 1),
+        (entries("x", "x", "x"), HUNGRY, 24, 2),
+        (entries("x", "x", "x"), HUNGRY, 25, 3),
+        (entries("x", "x", "x", size_bytes=4), BATCHED, 0, 2),
+        (entries("x", "x", size_bytes=99), BATCHED, 0, 1),
+    ],
+)
+def test_as_many_of_the_first_as_go_together(waiting: list[Entry], spec: ModelSpec, free_bytes: int, size: int) -> None:
+    assert form_batch(waiting, spec, free_bytes=free_bytes, max_input_bytes=8) == waiting[:size]
+
+
+def test_those_whose_batch_failed_go_alone() -> None:
+    waiting = entries("x", "x", "x")
+    waiting[0].alone = waiting[1].alone = True
+    assert form_batch(waiting, BATCHED, free_bytes=0, max_input_bytes=8) == waiting[:1]
+    waiting[0].alone = False
+    assert form_batch(waiting, BATCHED, free_bytes=0, max_input_bytes=8) == waiting[:1]

@@ -24,6 +24,11 @@ from moorage.telemetry.logs import configure_logs
 from moorage.web.server import HttpServer
 from moorage.workers.pool import WorkerPool
 
+try:
+    import uvloop
+except ImportError:  # a faster event loop, where it is installed
+    uvloop = None  # type: ignore[assignment]
+
 log = logging.getLogger(__name__)
 
 
@@ -135,16 +140,8 @@ def run(settings: Settings, on_started: Callable[[Started], None]) -> int:
     """
     configure_logs()
     keep_freed_memory()
-    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop if uvloop else None) as runner:
         return runner.run(_serve(settings, on_started))
-
-
-def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    try:
-        import uvloop
-    except ImportError:
-        return None
-    return uvloop.new_event_loop
 
 
 async def _serve(settings: Settings, on_started: Callable[[Started], None]) -> int:

@@ -1,98 +1,110 @@
-"""SIGTERM: what was accepted is finished, what is new is refused, and nothing is left."""
+"""SIGTERM finishes what was accepted and leaves nothing; a second one does not wait."""
 
 import os
 import signal
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
+import pytest
 
-from tests.support.calls import Call, Calls, Failure, calls_to, output_of, request_of, rows_of
+from tests.support.calls import Failure, calls_to, output_of, request_of, rows_of
 from tests.support.polling import eventually
 from tests.support.running_server import RunningServer, running_server
-from tests.support.toy_models import SLOW, write_python_model
+from tests.support.toy_models import ECHO, EXPLICIT, SLOW, write_python_model, write_simulated_model
 
-RUN_S = 0.1
-
-
-@contextmanager
-def serving_slow(folder: Path, *, run_s: float = RUN_S, grace_s: float = 30.0) -> Iterator[tuple[RunningServer, Calls]]:
-    """A server with one model that takes run_s for each request, one at a time."""
-    extra = f"[parameters]\ndelay_s = {run_s}"
-    write_python_model(folder / "models", "slow", SLOW, extra=extra, max_batch_size=1)
-    environment = {"MOORAGE_SERVER__GRACE_S": str(grace_s)}
-    with (
-        running_server(folder / "models", folder, environment=environment) as server,
-        calls_to(server.grpc) as calls,
-    ):
-        eventually(calls.is_ready, within_s=30, what="the server is ready")
-        yield server, calls
+_SHARED_MEMORY = Path("/dev/shm")
 
 
-def accepted(calls: Calls, count: int) -> list[Call]:
-    """Requests of which one runs and the others wait."""
-    started = [calls.start(request_of("slow", rows_of(number))) for number in range(count)]
-    eventually(lambda: f"{count - 1} rows waiting" in calls.index()["slow"].reason, what="all are accepted")
-    return started
+def _family(server: RunningServer) -> list[psutil.Process]:
+    return psutil.Process(server.pid).children(recursive=True)
 
 
-def nothing_left(server: RunningServer, workers: list[psutil.Process], shared_before: set[str]) -> None:
-    assert not [worker for worker in workers if worker.is_running()]
-    assert set(os.listdir("/dev/shm")) <= shared_before
+def _live(processes: list[psutil.Process]) -> list[psutil.Process]:
+    return [process for process in processes if process.is_running()]
 
 
-def test_twenty_accepted_requests_are_all_answered(tmp_path: Path) -> None:
-    shared_before = set(os.listdir("/dev/shm"))
-    with serving_slow(tmp_path) as (server, calls):
-        workers = server.workers()
-        started = accepted(calls, 20)
+def test_twenty_requests_running_and_queued_are_all_answered(tmp_path: Path) -> None:
+    models = tmp_path / "models"
+    write_python_model(models, "slow", SLOW, max_batch_size=2, extra="[parameters]\ndelay_s = 0.1\n")
+    write_python_model(models, "echo", ECHO)
+    before = set(os.listdir(_SHARED_MEMORY))
+    with running_server(models, tmp_path) as server, calls_to(server.grpc) as calls:
+        eventually(calls.is_ready, within_s=50.0, what="the server is ready")
+        family = _family(server)
+        assert family
+        under_way = [calls.start(request_of("slow", rows_of(number))) for number in range(20)]
+        eventually(lambda: "rows waiting" in calls.index()["slow"].reason, what="they run and wait")
         began_s = time.monotonic()
         server.process.send_signal(signal.SIGTERM)
-        refused = eventually(lambda: late(calls), what="new work is refused")
-        assert refused is not None
+        eventually(lambda: not calls.is_ready(), within_s=0.5, what="it says that it goes")
+        assert calls.is_live(), "it still answers those who ask"
+        assert not calls.is_model_ready("echo")
+        refused = calls.failure(request_of("echo", rows_of(1)))
         assert refused.code == "UNAVAILABLE"
-        assert not calls.is_ready()
-        outcomes = [call.outcome() for call in started]
-        assert [output_of(outcome)[0, 0] for outcome in outcomes] == list(range(20))
-        assert server.process.wait(30) == 0
-        assert time.monotonic() - began_s < 30.0
-        nothing_left(server, workers, shared_before)
-    assert "error" not in server.logs
+        assert refused.retry_after_s
+        answers = [output_of(call.outcome())[0, 0] for call in under_way]
+        assert answers == list(range(20))
+        assert server.process.wait(20.0) == 0
+        assert time.monotonic() - began_s < 20.0, "well within the grace of 30 s"
+        assert not _live(family)
+    assert set(os.listdir(_SHARED_MEMORY)) <= before
+    assert "Traceback" not in server.logs
 
 
-def late(calls: Calls) -> Failure | None:
-    outcome = calls.start(request_of("slow", rows_of(-1)), timeout_s=0.05).outcome()
-    return outcome if isinstance(outcome, Failure) and outcome.code == "UNAVAILABLE" else None
-
-
-def test_the_grace_is_an_end(tmp_path: Path) -> None:
-    with serving_slow(tmp_path, run_s=5.0, grace_s=0.5) as (server, calls):
-        workers = server.workers()
-        started = accepted(calls, 3)
-        began_s = time.monotonic()
-        assert server.terminate() == 1
-        assert time.monotonic() - began_s < 5.0
-        assert {outcome.code for outcome in (call.outcome() for call in started)} == {"UNAVAILABLE"}
-        assert not [worker for worker in workers if worker.is_running()]
-
-
-def test_a_second_signal_does_not_wait(tmp_path: Path) -> None:
-    with serving_slow(tmp_path, run_s=5.0) as (server, calls):
-        workers = server.workers()
-        accepted(calls, 3)
-        server.process.send_signal(signal.SIGINT)
-        eventually(lambda: "draining" in server.logs, what="the drain has begun")
-        began_s = time.monotonic()
-        server.process.send_signal(signal.SIGINT)
-        assert server.process.wait(10) == 1
-        assert time.monotonic() - began_s < 3.0
-        assert not [worker for worker in workers if worker.is_running()]
-
-
-def test_an_idle_server_ends_at_once(tmp_path: Path) -> None:
-    with serving_slow(tmp_path) as (server, _):
+def test_without_work_it_ends_at_once(tmp_path: Path) -> None:
+    write_simulated_model(tmp_path / "models", "idle")
+    with running_server(tmp_path / "models", tmp_path) as server, calls_to(server.grpc) as calls:
+        eventually(calls.is_ready, what="the server is ready")
         began_s = time.monotonic()
         assert server.terminate() == 0
-        assert time.monotonic() - began_s < 5.0
+        assert time.monotonic() - began_s < 4.0
+
+
+def test_ctrl_c_drains_as_well(tmp_path: Path) -> None:
+    write_simulated_model(tmp_path / "models", "slow", run_s=0.3)
+    with running_server(tmp_path / "models", tmp_path) as server, calls_to(server.grpc) as calls:
+        eventually(calls.is_ready, what="the server is ready")
+        call = calls.start(request_of("slow", rows_of(1)))
+        eventually(lambda: calls.statistics()["slow"] is not None and not call.is_done)
+        time.sleep(0.05)
+        server.process.send_signal(signal.SIGINT)
+        assert not isinstance(call.outcome(), Failure)
+        assert server.process.wait(20.0) == 0
+
+
+@pytest.mark.parametrize("second", [signal.SIGTERM, signal.SIGINT])
+def test_a_second_signal_does_not_wait(tmp_path: Path, second: signal.Signals) -> None:
+    models = tmp_path / "models"
+    write_simulated_model(models, "endless", run_s=20.0)
+    with running_server(models, tmp_path) as server, calls_to(server.grpc) as calls:
+        eventually(calls.is_ready, what="the server is ready")
+        family = _family(server)
+        under_way = [calls.start(request_of("endless", rows_of(1))) for _ in range(3)]
+        eventually(lambda: "rows waiting" in calls.index()["endless"].reason, what="one runs")
+        server.process.send_signal(signal.SIGTERM)
+        eventually(lambda: not calls.is_ready(), what="it drains")
+        began_s = time.monotonic()
+        server.process.send_signal(second)
+        assert server.process.wait(10.0) == 1
+        assert time.monotonic() - began_s < 3.0
+        assert not _live(family)
+        outcomes = [call.outcome() for call in under_way]
+        assert {outcome.code for outcome in outcomes} <= {"UNAVAILABLE", "CANCELLED"}
+
+
+def test_what_takes_longer_than_the_grace_is_given_up(tmp_path: Path) -> None:
+    models = tmp_path / "models"
+    write_simulated_model(models, "endless", run_s=20.0)
+    write_simulated_model(models, "other", top=EXPLICIT)
+    grace = {"MOORAGE_SERVER__GRACE_S": "0.5"}
+    with running_server(models, tmp_path, environment=grace) as server, calls_to(server.grpc) as calls:
+        eventually(calls.is_ready, what="the server is ready")
+        family = _family(server)
+        call = calls.start(request_of("endless", rows_of(1)))
+        time.sleep(0.2)
+        began_s = time.monotonic()
+        assert server.terminate() == 1
+        assert time.monotonic() - began_s < 4.0
+        assert not _live(family)
+        assert isinstance(call.outcome(), Failure)

@@ -130,8 +130,8 @@ class Calls:
 
     def raw(self, method: str, body: bytes, timeout_s: float = 30.0) -> Any:
         """The outcome of a call whose request is these very bytes: the response's bytes, or a Failure."""
-        path = INFERENCE_METHODS[method].path
-        return Call(self._channel.unary_unary(path).future(body, timeout=timeout_s)).outcome()
+        callable_: Any = self._channel.unary_unary(INFERENCE_METHODS[method].path)
+        return Call(callable_.future(body, timeout=timeout_s)).outcome()
 
     def load(self, model: str, timeout_s: float = 30.0) -> None:
         self("RepositoryModelLoad", pb.RepositoryModelLoadRequest(model_name=model), timeout_s)

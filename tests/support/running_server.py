@@ -38,8 +38,7 @@ class RunningServer:
 
     def workers(self) -> list[psutil.Process]:
         """The live worker processes."""
-        children = psutil.Process(self.pid).children()
-        return [child for child in children if "moorage.workers.child" in child.cmdline()]
+        return [child for child in psutil.Process(self.pid).children() if _is_worker(child)]
 
     def terminate(self) -> int:
         """SIGTERM, and the exit code once the server has ended."""
@@ -47,20 +46,32 @@ class RunningServer:
         return self.process.wait(STOP_LIMIT_S)
 
 
+def _is_worker(process: psutil.Process) -> bool:
+    try:
+        return "moorage.workers.child" in process.cmdline()
+    except psutil.NoSuchProcess:  # a zombie too
+        return False
+
+
 @contextmanager
 def running_server(
-    models: Path, log_folder: Path, *, budget: str = "2GiB", environment: dict[str, str] | None = None
+    models: Path,
+    log_folder: Path,
+    *,
+    budget: str = "2GiB",
+    grpc: str = "127.0.0.1:0",
+    environment: dict[str, str] | None = None,
 ) -> Iterator[RunningServer]:
-    """Serve a repository on free ports. The server is gone when the block ends, however that happens."""
+    """Serve a repository, on free ports unless told. The server is gone when the block ends, however that happens."""
     log_file = log_folder / f"server-{time.monotonic_ns()}.log"
     command = [sys.executable, "-m", "moorage", "serve", "--models", str(models)]
-    command += ["--grpc", "127.0.0.1:0", "--http", "127.0.0.1:0", "--budget", budget]
+    command += ["--grpc", grpc, "--http", "127.0.0.1:0", "--budget", budget]
     variables = {**os.environ, "MOORAGE_SERVER__CHECK_INTEGRITY": "true", **(environment or {})}
     with log_file.open("w") as log:
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True, env=variables)
     try:
-        grpc, http = _addresses(process, log_file)
-        yield RunningServer(process, grpc, http, log_file)
+        grpc_address, http_address = _addresses(process, log_file)
+        yield RunningServer(process, grpc_address, http_address, log_file)
     finally:
         _end(process)
 

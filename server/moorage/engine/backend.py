@@ -7,11 +7,12 @@ from moorage.domain.errors import ModelNotReady
 from moorage.domain.model import ModelKey, ModelSpec
 from moorage.domain.request import InferenceRequest
 from moorage.domain.tensor import OutputTensor
-from moorage.engine.catalog import Catalog
+from moorage.engine.catalog import Catalog, Serving
 from moorage.engine.control import Control
 from moorage.engine.engine import Engine
 from moorage.engine.snapshot import ServerSnapshot
 from moorage.engine.view import take_snapshot
+from moorage.scheduling.admission import is_ready
 
 T = TypeVar("T")
 
@@ -30,14 +31,22 @@ class Backend:
         self.unload = control.unload
 
     def resolve(self, name: str, version: str) -> tuple[ModelKey, ModelSpec]:
-        """The model that serves a name and version ("" for the latest).
+        """The model that serves a name and version ("" for the latest that is ready, else the latest).
 
         Raises ModelNotFound, or ModelNotReady for one that is unloaded or broken.
         """
         serving = self._catalog.resolve(name, version)
+        if not version and not self._is_ready(serving):
+            # A newer version that is still loading, or that failed, does not stand before one that serves.
+            serving = next(filter(self._is_ready, reversed(self._catalog.versions_of(name))), serving)
         if serving.key not in self._engine.scheduler.state.models:
             raise ModelNotReady(name, "unloaded")
         return serving.key, serving.spec
+
+    def _is_ready(self, serving: Serving) -> bool:
+        state = self._engine.scheduler.state
+        record = state.models.get(serving.key)
+        return record is not None and is_ready(state, record)
 
     async def infer(self, request: InferenceRequest, render: Callable[[tuple[OutputTensor, ...]], T]) -> T:
         """See Engine.infer."""

@@ -85,7 +85,7 @@ class Engine:
         self._schedule()
 
     def _schedule(self) -> None:
-        """Have the owner work as soon as the loop comes round: a callback, as waking a task costs several times more."""
+        """Have the owner work when the loop comes round: by a callback, as waking a task costs several times more."""
         if not self._scheduled:
             self._scheduled = True
             self._loop.call_soon(self._step)

@@ -83,10 +83,10 @@ class ControlLoop:
             reason, detail = describe(error, Path(message.blueprint.path)), detail_of(error)
             error.__traceback__ = None  # it holds what was built so far
             del error
-            lane.close()
             os.close(segment)
             release_freed_memory(self._device)
             self._send(LoadRefused(message.key, reason, detail))
+            _close_after_the_server(lane)
             return
         self._serve(message.key, built, lane, segment)
         self._send(Loaded(message.key, weights_bytes, time.perf_counter() - started))
@@ -113,6 +113,13 @@ class ControlLoop:
     def _send(self, message: msgspec.Struct) -> None:
         with self._sending:
             self._control.sendall(frame(msgspec.msgpack.encode(message)))
+
+
+def _close_after_the_server(lane: socket.socket) -> None:
+    """Keep a lane that came to nothing until the server has closed its end, which otherwise takes it for our death."""
+    with lane, contextlib.suppress(ConnectionError):
+        while lane.recv(4096):
+            pass
 
 
 @contextlib.contextmanager

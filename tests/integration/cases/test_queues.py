@@ -1,0 +1,108 @@
+"""Bounds of waiting: a full queue refuses at once, a deadline counts while it waits, and who leaves makes room."""
+
+import pytest
+
+from moorage_protocol import inference as pb
+from tests.integration.cases.conftest import SharedServer
+from tests.support.calls import Failure, output_of, request_of, rows_of
+from tests.support.polling import eventually
+from tests.support.toy_models import EXPLICIT, SLOW, write_python_model, write_simulated_model
+
+_MICROSECONDS = 1_000_000
+
+
+@pytest.fixture(scope="module", autouse=True)
+def models(shared_server: SharedServer) -> None:
+    root = shared_server.models
+    bounds = "[scheduling]\nmax_queue_rows = 4\n"
+    write_python_model(root, "narrow", SLOW, max_batch_size=1, extra=bounds, top=EXPLICIT)
+    write_simulated_model(root, "huge", top=EXPLICIT, extra='[memory]\nweights = "100 GiB"')
+    write_simulated_model(root, "hungry", top=EXPLICIT, extra='[memory]\nworkspace_per_row = "1 GiB"')
+    shared_server.calls.load("narrow")
+    shared_server.calls.load("hungry")
+
+
+def test_a_full_queue_refuses_at_once_and_says_when_to_come_back(watched: SharedServer) -> None:
+    calls = watched.calls
+    request = request_of("narrow", rows_of(1), parameters={"delay_ms": 300})
+    outcomes = [call.outcome() for call in [calls.start(request) for _ in range(50)]]
+    refused = [outcome for outcome in outcomes if isinstance(outcome, Failure)]
+    assert len(outcomes) - len(refused) == 5, "one runs, four wait"
+    assert {failed.code for failed in refused} == {"RESOURCE_EXHAUSTED"}
+    assert all(failed.retry_after_s for failed in refused)
+    assert max(failed.seconds for failed in refused) < 0.3, "a refusal waited for the model"
+    assert refused[0].figures["limit"] == "4"
+
+
+@pytest.mark.parametrize("by", ["timeout parameter", "gRPC deadline"])
+def test_a_deadline_passes_while_the_model_is_busy(watched: SharedServer, by: str) -> None:
+    """At the deadline, not when the model is free; and what has expired is never computed."""
+    calls = watched.calls
+    before = calls.statistics()["narrow"].execution_count
+    first = calls.start(request_of("narrow", rows_of(1), parameters={"delay_ms": 1000}))
+    timeout: dict[str, bool | int | float | str] = {}
+    if by == "timeout parameter":
+        timeout = {"timeout": int(0.2 * _MICROSECONDS)}
+    hasty = calls.start(request_of("narrow", rows_of(2), parameters=timeout), 30.0 if timeout else 0.2)
+    patient = calls.start(request_of("narrow", rows_of(3)))
+    failed = hasty.outcome()
+    assert failed.code == "DEADLINE_EXCEEDED"
+    assert 0.19 < failed.seconds < 0.6
+    assert not first.is_done
+    assert output_of(patient.outcome())[0, 0] == 3
+    assert calls.statistics()["narrow"].execution_count - before == 2
+
+
+def test_a_caller_that_goes_leaves_the_queue_at_once(watched: SharedServer) -> None:
+    calls = watched.calls
+    before = calls.statistics()["narrow"].execution_count
+    first = calls.start(request_of("narrow", rows_of(1), parameters={"delay_ms": 800}))
+    waiting = [calls.start(request_of("narrow", rows_of(2))) for _ in range(4)]
+    eventually(lambda: "4 rows waiting" in calls.index()["narrow"].reason, what="four wait")
+    for call in waiting:
+        call.cancel()
+    eventually(lambda: "waiting" not in calls.index()["narrow"].reason, within_s=0.5, what="the queue is empty")
+    assert not first.is_done
+    last = calls.start(request_of("narrow", rows_of(3)))
+    assert output_of(first.outcome())[0, 0] == 1
+    assert output_of(last.outcome())[0, 0] == 3
+    assert calls.statistics()["narrow"].execution_count - before == 2
+
+
+def test_what_can_never_fit_is_refused_with_the_figures(watched: SharedServer) -> None:
+    calls = watched.calls
+    failed = calls.failure(pb.RepositoryModelLoadRequest(model_name="huge"), method="RepositoryModelLoad")
+    assert failed.code == "FAILED_PRECONDITION"
+    assert failed.figures["needed_bytes"] == str(100 * 2**30)
+    assert failed.figures["capacity_bytes"] == str(2 * 2**30)
+    assert failed.seconds < 1.0
+    failed = calls.failure(request_of("hungry", rows_of(1, 2, 3)))
+    assert failed.code == "FAILED_PRECONDITION"
+    assert failed.figures["needed_bytes"] == str(3 * 2**30)
+
+
+def test_a_model_that_loads_on_demand_is_ready_cold_and_loaded_once(watched: SharedServer) -> None:
+    calls = watched.calls
+    assert calls.is_model_ready("cold")
+    assert "unloaded" in calls.index()["cold"].reason
+    under_way = [calls.start(request_of("cold", rows_of(number))) for number in range(50)]
+    assert not [call for call in under_way if isinstance(call.outcome(), Failure)]
+    assert "resident" in calls.index()["cold"].reason
+    assert watched.server.logs.count("model cold/1 loaded") == 1
+
+
+def test_a_model_that_is_loaded_by_hand_waits_for_that(watched: SharedServer) -> None:
+    calls = watched.calls
+    assert not calls.is_model_ready("manual")
+    refused = calls.failure(request_of("manual", rows_of(1)))
+    assert refused.code == "UNAVAILABLE"
+    assert refused.retry_after_s
+    loads = [
+        calls.start(pb.RepositoryModelLoadRequest(model_name="manual"), method="RepositoryModelLoad") for _ in range(10)
+    ]
+    assert not [load for load in loads if isinstance(load.outcome(), Failure)]
+    assert calls.is_model_ready("manual")
+    assert watched.server.logs.count("model manual/1 loaded") == 1, "ten loads at once are one load"
+    assert not isinstance(calls.start(request_of("manual", rows_of(1))).outcome(), Failure)
+    calls.unload("manual")
+    assert calls.failure(request_of("manual", rows_of(1))).code == "UNAVAILABLE"

@@ -73,7 +73,7 @@ class Model:
         inputs: by name, a torch tensor on the device, batched on its first axis; a BYTES input is a flat list
             of bytes in row-major order. Tensors are valid until infer returns: keep a copy, not a view.
         Returns the outputs by name, each with the declared datatype and shape and as many rows as came in
-            (a BYTES output may be a list of bytes or str, or nested lists of them).
+            (a BYTES output: nested lists of bytes or str, or a flat list where no dimension is -1).
         Cancellation: a run that has started is not interrupted; its result is dropped.
         """
         raise NotImplementedError(f"{type(self).__name__} must define infer(inputs, batch)")

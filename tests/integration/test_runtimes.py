@@ -86,6 +86,15 @@ SHOUT = """
 """
 
 
+FLAT = """
+    from moorage import Model
+
+    class Flat(Model):
+        def infer(self, inputs, batch):
+            return {"y": [text.decode().upper() for text in inputs["x"]]}
+"""
+
+
 @pytest.fixture(scope="module")
 def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SyncClient]:
     folder = tmp_path_factory.mktemp("runtimes")
@@ -96,6 +105,7 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SyncClient]:
     model_folder(root, "simulated")
     write_python_model(root, "python", PYTHON_AFFINE)
     write_python_model(root, "shout", SHOUT, datatype="BYTES", shape="[-1]")
+    write_python_model(root, "flat", FLAT, datatype="BYTES", shape="[1]")
     with running_server(root, folder) as server, SyncClient(server.grpc) as found:
         found.wait_until_ready(timeout_s=60.0)
         yield found
@@ -119,6 +129,11 @@ def test_bytes_in_and_out_keep_their_rows_and_lengths(client: SyncClient) -> Non
     x = np.array([["", "aé"], ["x" * 5000, "y"]], dtype=object)
     y = client.infer("shout", {"x": x})["y"]
     assert y.tolist() == [[b"", "AÉ".encode()], [b"X" * 5000, b"Y"]]
+
+
+def test_a_flat_list_is_taken_where_the_declared_shape_leaves_no_choice(client: SyncClient) -> None:
+    x = np.array([["a"], ["bc"], [""]], dtype=object)
+    assert client.infer("flat", {"x": x})["y"].tolist() == [[b"A"], [b"BC"], [b""]]
 
 
 def test_weights_are_measured(client: SyncClient) -> None:

@@ -5,6 +5,7 @@ from moorage.domain.model import ModelKey, ModelState
 from moorage.scheduling.actions import LoadSettled, Unload, UnloadSettled
 from moorage.scheduling.requests import Requests
 from moorage.scheduling.state import ModelRecord, State
+from moorage.scheduling.timers import UnloadDue
 from moorage.scheduling.workers import Workers
 
 
@@ -27,7 +28,7 @@ class Departures:
         if key in self._state.pending_loads:
             self.give_up(model, ModelNotReady(key.name, "unloaded while it waited to load"))
 
-    def close_if_idle(self, key: ModelKey) -> None:
+    def close_if_idle(self, key: ModelKey, now: float) -> None:
         """Take a closing model out of memory when nothing of it runs or waits, and forget it when it is out."""
         model = self._state.models[key]
         if model.state in {ModelState.UNLOADED, ModelState.FAILED}:
@@ -35,13 +36,24 @@ class Departures:
             del self._state.closing[key]
             self._state.actions.append(UnloadSettled(key))
         elif model.state is ModelState.RESIDENT and model.run is None and not model.queue:
-            self.send_away(model)
+            self.send_away(model, now)
 
-    def send_away(self, model: ModelRecord) -> None:
+    def send_away(self, model: ModelRecord, now: float) -> None:
         """Have the worker drop a model that is in no run."""
         assert model.worker is not None
         self._state.move(model, ModelState.UNLOADING)
+        model.unload_deadline_s = now + self._state.limits.max_unload_s
+        self._state.timers.add(model.unload_deadline_s, UnloadDue(model.key))
         self._state.actions.append(Unload(model.key, model.worker))
+
+    def overdue(self, key: ModelKey, now: float) -> None:
+        """A model's own clean-up never ends: only the end of its process frees the memory."""
+        model = self._state.models.get(key)
+        if model is None or model.state is not ModelState.UNLOADING or now < model.unload_deadline_s:
+            return
+        worker = self._state.workers.get(model.worker or "")
+        if worker is not None:
+            self._workers.kill(worker, f"unloading {key} took too long")
 
     def unloaded(self, key: ModelKey) -> None:
         """The worker confirmed: only now are the bytes free."""

@@ -122,7 +122,7 @@ class Loads:
         model.failure = _larger_than_free(model, budget, held_bytes)
         self._departures.settle(model, model.failure)
         self._requests.fail_waiting(model, model.failure)
-        self._departures.send_away(model)
+        self._departures.send_away(model, now)
 
     def failed(self, key: ModelKey, error: MoorageError) -> None:
         """A worker could not build the model and has freed what it took."""

@@ -13,7 +13,7 @@ from moorage.scheduling.queue import ModelQueue
 from moorage.scheduling.requests import Requests
 from moorage.scheduling.runs import Runs
 from moorage.scheduling.state import DeviceLimits, Limits, ModelRecord, State
-from moorage.scheduling.timers import Due, LoadDue, RequestDue, RestartDue
+from moorage.scheduling.timers import Due, LoadDue, RequestDue, RestartDue, UnloadDue
 from moorage.scheduling.workers import Workers
 
 
@@ -77,7 +77,7 @@ class Scheduler:
         stirred = self.state.stirred
         while True:
             for key in tuple(self.state.closing):
-                self._departures.close_if_idle(key)
+                self._departures.close_if_idle(key, now)
             if not stirred:
                 return
             device = next(iter(stirred))
@@ -105,6 +105,8 @@ class Scheduler:
                 self._requests.expired(request_id, now)
             case LoadDue(key):
                 self._loads.overdue(key, now)
+            case UnloadDue(key):
+                self._departures.overdue(key, now)
             case RestartDue(worker):
                 self._workers.restart_due(worker, now)
             case _:
@@ -118,6 +120,9 @@ class Scheduler:
             case LoadDue(key):
                 model = self.state.models.get(key)
                 return model is not None and model.state is ModelState.LOADING and model.load_deadline_s == at_s
+            case UnloadDue(key):
+                model = self.state.models.get(key)
+                return model is not None and model.state is ModelState.UNLOADING and model.unload_deadline_s == at_s
             case RestartDue(name):
                 worker = self.state.workers.get(name)
                 return worker is not None and worker.restart_at_s == at_s

@@ -27,11 +27,13 @@ class Limits:
     max_attempts: workers that may die under a request before it is given up.
     max_load_crashes: workers that may die while loading a model before the model is given up.
     max_input_bytes: inputs that share one run.
+    max_unload_s: a worker that has not dropped a model by then is killed.
     """
 
     max_attempts: int = 3
     max_load_crashes: int = 3
     max_input_bytes: int = 256 * 1024 * 1024
+    max_unload_s: float = 30.0
 
 
 class WorkerState(StrEnum):
@@ -93,6 +95,7 @@ class ModelRecord:
     closing: bool = False
     load_crashes: int = 0
     load_deadline_s: float = 0.0
+    unload_deadline_s: float = 0.0
     failure: MoorageError | None = None
 
 

@@ -19,13 +19,19 @@ class LoadDue(NamedTuple):
     key: ModelKey
 
 
+class UnloadDue(NamedTuple):
+    """An unload has taken as long as it may."""
+
+    key: ModelKey
+
+
 class RestartDue(NamedTuple):
     """A worker that died may be started again."""
 
     worker: str
 
 
-Due = RequestDue | LoadDue | RestartDue
+Due = RequestDue | LoadDue | UnloadDue | RestartDue
 
 # Below this many entries a clean-up costs more than it frees.
 _COMPACT_FROM = 1024

@@ -66,8 +66,9 @@ class Workers:
 
     def kill(self, worker: WorkerRecord, reason: str) -> None:
         """End a process that no longer obeys. It is sent nothing more, and started again without a back-off."""
-        worker.state = WorkerState.STOPPING
-        self._state.actions.append(KillWorker(worker.worker, reason))
+        if worker.state is WorkerState.UP:
+            worker.state = WorkerState.STOPPING
+            self._state.actions.append(KillWorker(worker.worker, reason))
 
     def leave(self, model: ModelRecord) -> None:
         """A model no longer needs its worker."""

@@ -128,3 +128,22 @@ def test_a_closing_model_that_waits_for_memory_holds_nobody_up_and_is_let_go() -
     assert core.arrive(make_request(2, model=closing)) == []
     core.unload(closing)
     assert core.cancel(2) == ["unload closing/1 on cpu"]
+
+
+def test_an_unload_that_never_ends_costs_the_worker_its_life() -> None:
+    core = Core()
+    core.resident()
+    core.unload()
+    assert core.wait_until(29.0) == []
+    assert core.wait_until(31.0) == ["kill cpu"]
+    assert core.wait_until(90.0) == []
+    assert core.lose() == ["unloaded model/1"]
+    assert core.free_bytes() == 100
+
+
+def test_an_unload_that_ended_in_time_is_not_chased() -> None:
+    core = Core()
+    core.resident()
+    core.unload()
+    core.unloaded()
+    assert core.wait_until(90.0) == []

@@ -100,8 +100,9 @@ class LaneThread(threading.Thread):
         references = []
         member_rows = [member.rows for member in message.members]
         for name, spec in self._built.outputs.items():
-            payload = self._built.runtime.arrays.payload(name, spec.datatype, given[name])
-            _check_shape(spec, payload.shape, message.rows if self._built.batched else None)
+            declared = (message.rows, *spec.shape) if self._built.batched else spec.shape
+            payload = self._built.runtime.arrays.payload(spec, declared, given[name])
+            _check_shape(name, payload.shape, declared)
             start = payload.place(self._memory, offset)
             if start == offset:
                 offset = segments.aligned(offset + payload.size_bytes)
@@ -121,12 +122,11 @@ def _by_name(outputs: object, declared: dict[str, TensorSpec]) -> dict[str, obje
     return outputs
 
 
-def _check_shape(spec: TensorSpec, shape: tuple[int, ...], rows: int | None) -> None:
+def _check_shape(name: str, shape: tuple[int, ...], declared: tuple[int, ...]) -> None:
     """Raises BrokenContract unless the shape is what was declared, with as many rows as went in."""
-    expected = spec.shape if rows is None else (rows, *spec.shape)
-    fits = len(shape) == len(expected) and all(want in (-1, got) for want, got in zip(expected, shape, strict=True))
+    fits = len(shape) == len(declared) and all(want in (-1, got) for want, got in zip(declared, shape, strict=True))
     if not fits:
-        raise BrokenContract(f"output '{spec.name}': expected shape {list(expected)}, got {list(shape)}")
+        raise BrokenContract(f"output '{name}': expected shape {list(declared)}, got {list(shape)}")
 
 
 def _splits(payload: Payload, member_rows: Sequence[int]) -> tuple[int, ...]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from moorage.authoring import Batch, ModelContext
-from moorage.domain.tensor import Datatype, TensorSpec
+from moorage.domain.tensor import TensorSpec
 from moorage.workers import segment
 from moorage.workers.messages import TensorReference
 
@@ -70,8 +70,11 @@ class Arrays(Protocol):
         """An input as the model gets it; a list of bytes for BYTES."""
         ...
 
-    def payload(self, name: str, datatype: Datatype, value: Any) -> Payload:
-        """An output as the model gave it. Raises BrokenContract if it is not of the declared datatype."""
+    def payload(self, spec: TensorSpec, shape: tuple[int, ...], value: Any) -> Payload:
+        """An output as the model gave it. shape: as declared, with the batch axis and -1 for any size.
+
+        Raises BrokenContract if it is not of the declared datatype.
+        """
         ...
 
 

@@ -45,14 +45,15 @@ class BytesPayload:
         return self.ends[elements - 1] if elements else 0
 
 
-def bytes_payload(name: str, value: Any) -> BytesPayload:
-    """Encode nested lists (or an array) of bytes or str.
+def bytes_payload(name: str, value: Any, declared: tuple[int, ...]) -> BytesPayload:
+    """Encode nested lists (or an array) of bytes or str; or a flat list of as many as the declared shape holds.
 
     Raises BrokenContract for ragged nesting, or elements of another type.
     """
     if hasattr(value, "tolist"):
         value = value.tolist()
     shape = _shape(value)
+    flat = len(shape) == 1
     chunks: list[bytes] = []
     ends: list[int] = []
     total = 0
@@ -63,6 +64,8 @@ def bytes_payload(name: str, value: Any) -> BytesPayload:
         chunks += [len(data).to_bytes(_LENGTH_BYTES, "little"), bytes(data)]
         total += _LENGTH_BYTES + len(data)
         ends.append(total)
+    if flat and -1 not in declared and len(ends) == element_count(declared):
+        shape = declared
     return BytesPayload(shape, b"".join(chunks), tuple(ends))
 
 

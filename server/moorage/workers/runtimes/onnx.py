@@ -9,7 +9,7 @@ import numpy as np
 import onnxruntime
 
 from moorage.authoring import Batch, ModelContext
-from moorage.domain.tensor import Datatype, element_count
+from moorage.domain.tensor import Datatype, TensorSpec, element_count
 from moorage.workers.messages import TensorReference
 from moorage.workers.runtimes.base import BrokenContract, Payload, Runtime, RuntimeOptions, SharedMemory
 from moorage.workers.runtimes.bytes_tensors import bytes_payload, read_bytes
@@ -40,11 +40,11 @@ class NumpyArrays:
         count = element_count(reference.shape)
         return np.frombuffer(memory.memory, dtype, count, reference.offset).reshape(reference.shape)
 
-    def payload(self, name: str, datatype: Datatype, value: Any) -> Payload:
-        if datatype is Datatype.BYTES:
-            return bytes_payload(name, value)
-        if value.dtype != _DTYPES[datatype]:
-            raise BrokenContract(f"output '{name}': expected {datatype}, got {value.dtype}")
+    def payload(self, spec: TensorSpec, shape: tuple[int, ...], value: Any) -> Payload:
+        if spec.datatype is Datatype.BYTES:
+            return bytes_payload(spec.name, value, shape)
+        if value.dtype != _DTYPES[spec.datatype]:
+            raise BrokenContract(f"output '{spec.name}': expected {spec.datatype}, got {value.dtype}")
         return NumpyPayload(np.ascontiguousarray(value), value.shape)
 
 

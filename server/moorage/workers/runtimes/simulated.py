@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from moorage.authoring import Batch, ModelContext
-from moorage.domain.tensor import Datatype, element_count
+from moorage.domain.tensor import TensorSpec, element_count
 from moorage.workers.messages import TensorReference
 from moorage.workers.runtimes.base import Payload, Runtime, RuntimeOptions, SharedMemory
 
@@ -41,8 +41,8 @@ class NoArrays:
     def read(self, memory: SharedMemory, reference: TensorReference) -> None:
         return None
 
-    def payload(self, name: str, datatype: Datatype, value: Any) -> Payload:
-        return ZeroPayload(value, datatype.item_bytes)
+    def payload(self, spec: TensorSpec, shape: tuple[int, ...], value: Any) -> Payload:
+        return ZeroPayload(value, spec.datatype.item_bytes)
 
 
 class SimulatedRuntime:

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from moorage.domain.tensor import Datatype
+from moorage.domain.tensor import Datatype, TensorSpec
 from moorage.workers.messages import TensorReference
 from moorage.workers.runtimes.base import BrokenContract, Payload, SharedMemory
 from moorage.workers.runtimes.bytes_tensors import bytes_payload, read_bytes
@@ -47,13 +47,15 @@ class TorchArrays:
         ).view(reference.shape)
         return tensor if self._device is None else tensor.to(self._device)
 
-    def payload(self, name: str, datatype: Datatype, value: Any) -> Payload:
-        if datatype is Datatype.BYTES:
-            return bytes_payload(name, value)
+    def payload(self, spec: TensorSpec, shape: tuple[int, ...], value: Any) -> Payload:
+        if spec.datatype is Datatype.BYTES:
+            return bytes_payload(spec.name, value, shape)
         if not isinstance(value, torch.Tensor):
-            raise BrokenContract(f"output '{name}': expected a torch.Tensor, got {type(value).__name__}")
-        if value.dtype is not DTYPES[datatype]:
-            raise BrokenContract(f"output '{name}': expected dtype {DTYPES[datatype]} ({datatype}), got {value.dtype}")
+            raise BrokenContract(f"output '{spec.name}': expected a torch.Tensor, got {type(value).__name__}")
+        if value.dtype is not DTYPES[spec.datatype]:
+            raise BrokenContract(
+                f"output '{spec.name}': expected dtype {DTYPES[spec.datatype]} ({spec.datatype}), got {value.dtype}"
+            )
         if not (value.is_cpu and value.is_contiguous()):
             value = value.to("cpu").contiguous()
         return TorchPayload(value.detach(), tuple(value.shape))

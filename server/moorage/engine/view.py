@@ -1,6 +1,8 @@
 """Builds the snapshot from the live state."""
 
-from moorage.domain.model import ModelState
+from collections.abc import Mapping
+
+from moorage.domain.model import Loading, ModelState
 from moorage.engine.catalog import Catalog, Serving
 from moorage.engine.engine import Engine
 from moorage.engine.snapshot import BrokenModel, DeviceSnapshot, ModelSnapshot, ServerSnapshot
@@ -13,7 +15,6 @@ def take_snapshot(engine: Engine, catalog: Catalog, *, started: bool) -> ServerS
     """Freeze what views show. started: the eager models have had their turn."""
     state = engine.scheduler.state
     models = tuple(_model(engine, serving) for serving in catalog.all())
-    serves = not models or any(model.ready for model in models)
     return ServerSnapshot(
         models=models,
         broken=tuple(BrokenModel(name, reason) for name, reason in sorted(catalog.broken.items())),
@@ -21,9 +22,25 @@ def take_snapshot(engine: Engine, catalog: Catalog, *, started: bool) -> ServerS
             DeviceSnapshot(name, budget.capacity_bytes, budget.by_kind())
             for name, budget in sorted(state.budgets.items())
         ),
-        ready=started and serves and not state.draining,
+        ready=started and _serves(models, catalog.broken) and not state.draining,
         draining=state.draining,
     )
+
+
+def _serves(models: tuple[ModelSnapshot, ...], broken: Mapping[str, str]) -> bool:
+    """Whether the server is of use: one of the models that it is to have in service can serve.
+
+    Models that are loaded only when told to don't count until they are; a server of nothing else waits to be told,
+    which it is only if it is ready.
+    """
+    expected = [model for model in models if not _waits_to_be_told(model)]
+    if expected:
+        return any(model.ready for model in expected)
+    return bool(models) or not broken
+
+
+def _waits_to_be_told(model: ModelSnapshot) -> bool:
+    return model.spec.loading is Loading.EXPLICIT and model.state is ModelState.UNLOADED
 
 
 def _model(engine: Engine, serving: Serving) -> ModelSnapshot:

@@ -31,7 +31,9 @@ class Losses:
         worker = self._workers.ended(name, now)
         if worker is None:
             return
-        for model in self._state.models_on(name):
+        # Those that are waited for come back first: sorting is stable, so the rest keep their order.
+        models = sorted(self._state.models_on(name), key=lambda model: model.run is None and not model.queue)
+        for model in models:
             if model.run is not None:
                 self._runs.lost(model.run, reason)
             if model.key == loading:

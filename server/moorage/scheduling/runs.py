@@ -10,14 +10,17 @@ from moorage.scheduling.outlook import something_leaves
 from moorage.scheduling.queue import Entry
 from moorage.scheduling.requests import Requests
 from moorage.scheduling.state import ModelRecord, State, WorkerState
+from moorage.scheduling.timers import RunDue
+from moorage.scheduling.workers import Workers
 
 
 class Runs:
     """Decides what runs when. A model runs one batch at a time."""
 
-    def __init__(self, state: State, requests: Requests) -> None:
+    def __init__(self, state: State, requests: Requests, workers: Workers) -> None:
         self._state = state
         self._requests = requests
+        self._workers = workers
 
     def start_next(self, model: ModelRecord, now: float) -> None:
         """Start the model's next run, if it can have one. Short of memory it takes its turn among its like."""
@@ -75,6 +78,8 @@ class Runs:
         self._state.last_run_id += 1
         run = Run(self._state.last_run_id, model.key, model.worker, tuple(batch), rows, lease, now)
         model.run = self._state.runs[run.run_id] = run
+        last_deadline_s = max(entry.request.deadline_s for entry in batch)
+        self._state.timers.add(last_deadline_s + self._state.limits.hang_timeout_s, RunDue(run.run_id))
         self._state.actions.append(Execute(run))
 
     def start_waiting(self, device: str, now: float) -> None:
@@ -111,12 +116,23 @@ class Runs:
                 self._requests.fail(entry, error)
         self.start_next(self._state.models[run.key], now)
 
+    def overdue(self, run_id: int) -> None:
+        """A run goes on long after anybody waits for it. Only the end of its process ends it."""
+        run = self._state.runs.get(run_id)
+        worker = self._state.workers.get(run.worker) if run else None
+        if run is not None and worker is not None:
+            self._workers.kill(worker, f"a run of {run.key} outlived its requests")
+
     def lost(self, run: Run, reason: str) -> None:
-        """A run's worker died: its requests go back to the head of their queue, up to a number of times."""
+        """A run's worker died: its requests go back to the head of their queue, up to a number of times.
+
+        One by one from now on: if one of them is what kills workers, it shall not take the others along again.
+        """
         self._end(run.run_id)
         retried: list[Entry] = []
         for entry in self._alive(run):
             entry.attempts += 1
+            entry.alone = True
             if entry.attempts < self._state.limits.max_attempts:
                 retried.append(entry)
             else:

@@ -13,7 +13,7 @@ from moorage.scheduling.queue import ModelQueue
 from moorage.scheduling.requests import Requests
 from moorage.scheduling.runs import Runs
 from moorage.scheduling.state import DeviceLimits, Limits, ModelRecord, State
-from moorage.scheduling.timers import Due, LoadDue, RequestDue, RestartDue, UnloadDue
+from moorage.scheduling.timers import Due, LoadDue, RequestDue, RestartDue, RunDue, UnloadDue
 from moorage.scheduling.workers import Workers
 
 
@@ -26,8 +26,8 @@ class Scheduler:
     def __init__(self, devices: Mapping[str, DeviceLimits], limits: Limits | None = None) -> None:
         self.state = State(devices, limits or Limits())
         self._requests = Requests(self.state)
-        self._runs = Runs(self.state, self._requests)
         self._workers = Workers(self.state)
+        self._runs = Runs(self.state, self._requests, self._workers)
         self._departures = Departures(self.state, self._requests, self._workers)
         self._loads = Loads(self.state, self._requests, self._runs, self._workers, self._departures)
         self._losses = Losses(self.state, self._requests, self._runs, self._workers, self._departures, self._loads)
@@ -103,6 +103,8 @@ class Scheduler:
         match due:
             case RequestDue(request_id):
                 self._requests.expired(request_id, now)
+            case RunDue(run_id):
+                self._runs.overdue(run_id)
             case LoadDue(key):
                 self._loads.overdue(key, now)
             case UnloadDue(key):
@@ -117,6 +119,8 @@ class Scheduler:
         match due:
             case RequestDue(request_id):
                 return request_id in self.state.entries
+            case RunDue(run_id):
+                return run_id in self.state.runs
             case LoadDue(key):
                 model = self.state.models.get(key)
                 return model is not None and model.state is ModelState.LOADING and model.load_deadline_s == at_s

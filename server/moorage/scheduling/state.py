@@ -28,12 +28,14 @@ class Limits:
     max_load_crashes: workers that may die while loading a model before the model is given up.
     max_input_bytes: inputs that share one run.
     max_unload_s: a worker that has not dropped a model by then is killed.
+    hang_timeout_s: likewise one that still computes a run so long after the last deadline in it.
     """
 
     max_attempts: int = 3
     max_load_crashes: int = 3
     max_input_bytes: int = 256 * 1024 * 1024
     max_unload_s: float = 30.0
+    hang_timeout_s: float = 30.0
 
 
 class WorkerState(StrEnum):

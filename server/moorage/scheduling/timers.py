@@ -13,6 +13,12 @@ class RequestDue(NamedTuple):
     request_id: int
 
 
+class RunDue(NamedTuple):
+    """Long after the last deadline of a run's requests."""
+
+    run_id: int
+
+
 class LoadDue(NamedTuple):
     """A load has taken as long as it may."""
 
@@ -31,7 +37,7 @@ class RestartDue(NamedTuple):
     worker: str
 
 
-Due = RequestDue | LoadDue | UnloadDue | RestartDue
+Due = RequestDue | RunDue | LoadDue | UnloadDue | RestartDue
 
 # Below this many entries a clean-up costs more than it frees.
 _COMPACT_FROM = 1024

@@ -136,3 +136,12 @@ def test_nothing_starts_on_a_dead_worker_while_its_models_are_gone_through() -> 
     assert core.lose() == ["fail 1: WorkerLost", "unloaded first/1"]
     core.recover()
     assert core.loaded(second, 0) == ["execute 2"]
+
+
+def test_what_is_waited_for_comes_back_first() -> None:
+    core = Core()
+    core.resident(make_spec("idle"))
+    busy = core.resident(make_spec("busy"))
+    core.arrive(make_request(1, model=busy))
+    core.lose()
+    assert core.recover() == ["start cpu", "load busy/1 on cpu"]

@@ -150,3 +150,25 @@ def test_the_line_moves_on_when_its_head_loses_its_worker() -> None:
     core.arrive(make_request(2, model=head))
     assert core.arrive(make_request(3, model=ModelKey("next", 1))) == []
     assert core.lose("cpu/head/1") == ["execute 3"]
+
+
+def test_a_run_that_outlives_its_requests_costs_the_worker_its_life() -> None:
+    core = Core()
+    core.resident()
+    core.arrive(make_request(1, deadline_s=5.0))
+    assert core.wait_until(6.0) == ["fail 1: DeadlineExceeded"]
+    assert core.wait_until(34.0) == []
+    assert core.wait_until(36.0) == ["kill cpu"]
+    assert core.lose() == ["start cpu"]
+
+
+def test_after_a_crash_requests_are_tried_one_by_one() -> None:
+    core = Core()
+    core.resident()
+    for number in (1, 2, 3):
+        core.arrive(make_request(number))
+    assert core.finish(1) == ["succeed 1", "execute 2 3"]
+    core.lose()
+    core.recover()
+    assert core.loaded() == ["execute 2"]
+    assert core.finish(3) == ["succeed 2", "execute 3"]

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from moorage import __version__
-from moorage.config import Settings
-from moorage.devices.heap import keep_freed_memory
+from moorage.config import Address, Settings
+from moorage.devices import heap
 from moorage.engine.backend import Backend
 from moorage.engine.catalog import Catalog
 from moorage.engine.control import Control
@@ -30,6 +30,9 @@ except ImportError:  # a faster event loop, where it is installed
     uvloop = None  # type: ignore[assignment]
 
 log = logging.getLogger(__name__)
+
+
+_HOUSEKEEPING_S = 60.0
 
 
 @dataclass(slots=True)
@@ -78,9 +81,9 @@ async def serving(settings: Settings) -> AsyncIterator[Server]:
 
     Raises OSError where an address can't be bound, RepositoryError where there is no repository.
     """
-    scheduler = Scheduler(_device_limits(settings), Limits(max_input_bytes=settings.server.max_message_bytes))
+    scheduler = Scheduler(_device_limits(settings), _limits(settings))
     engine = Engine(scheduler, check_integrity=settings.server.check_integrity)
-    pool = WorkerPool(engine.post, engine.report)
+    pool = WorkerPool(engine.post, engine.report, heap.environment())
     engine.attach(pool)
     catalog = Catalog()
     control = Control(engine, catalog, DiskRepository(settings.repository.path))
@@ -91,15 +94,19 @@ async def serving(settings: Settings) -> AsyncIterator[Server]:
         owner = asyncio.create_task(engine.run(), name="engine")
         stack.push_async_callback(_cancel, owner)
         stack.callback(control.close)
-        await control.start()
+        await control.register_all()
         listener = Listener(backend, _listener_settings(settings))
         grpc_address = await listener.start()
         stack.push_async_callback(lambda: listener.stop(patience.connections_s))
         http_address = None
         if settings.server.http is not None:
             http = HttpServer(*settings.server.http, backend.snapshot)
-            http_address = await http.start()
+            http_address = await _start_http(http, settings.server.http)
             stack.push_async_callback(lambda: http.stop(patience.connections_s))
+        # Only now, as an address that is taken must not cost the loading of models first.
+        control.begin()
+        keeping = asyncio.create_task(_keep_house(engine), name="housekeeping")
+        stack.push_async_callback(_cancel, keeping)
         started = Started(
             grpc_address=grpc_address,
             http_address=http_address,
@@ -111,11 +118,37 @@ async def serving(settings: Settings) -> AsyncIterator[Server]:
         yield Server(started, backend, engine, pool, owner, patience)
 
 
+async def _start_http(http: HttpServer, address: Address) -> str:
+    try:
+        return await http.start()
+    except OSError as error:
+        raise OSError(f"server.http: cannot listen on {address}: {error.strerror or error}") from error
+
+
+async def _keep_house(engine: Engine) -> None:
+    """Now and then, when nothing is under way: see that the ledger is right, and give free memory back."""
+    while True:
+        await asyncio.sleep(_HOUSEKEEPING_S)
+        if engine.is_idle:
+            try:
+                engine.scheduler.check_integrity()
+            except AssertionError:
+                log.critical("the ledger has drifted: please report this", exc_info=True)
+            await asyncio.to_thread(heap.give_back)
+
+
 def _device_limits(settings: Settings) -> dict[str, DeviceLimits]:
     return {
         name: DeviceLimits(device.budget_bytes - device.reserve_bytes, device.context_bytes)
         for name, device in settings.devices.items()
     }
+
+
+def _limits(settings: Settings) -> Limits:
+    hang_timeout_s = settings.server.hang_timeout_s
+    return Limits(
+        max_input_bytes=settings.server.max_message_bytes, max_unload_s=hang_timeout_s, hang_timeout_s=hang_timeout_s
+    )
 
 
 def _listener_settings(settings: Settings) -> ListenerSettings:
@@ -139,7 +172,7 @@ def run(settings: Settings, on_started: Callable[[Started], None]) -> int:
     Raises OSError where an address can't be bound or the repository can't be read.
     """
     configure_logs()
-    keep_freed_memory()
+    heap.keep_freed_memory()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop if uvloop else None) as runner:
         return runner.run(_serve(settings, on_started))
 

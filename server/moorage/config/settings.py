@@ -17,6 +17,7 @@ MAX_MESSAGE_BYTES = 2**31 - 1
 _CUDA_CONTEXT_BYTES = 512 * 1024 * 1024
 
 _EXPECTED_GRACE = "seconds from 0 to 86400"
+_EXPECTED_HANG = "seconds from 0.1 to 86400"
 _EXPECTED_RPCS = "a whole number from 1 to 1000000"
 _EXPECTED_BUDGET = f"{EXPECTED_BYTES}, above 0 (a cuda device has no default yet)"
 _EXPECTED_DEVICES = "a table [devices.cpu] or [devices.'cuda:N']"
@@ -39,6 +40,7 @@ class Section(BaseModel):
 class ServerSettings(Section):
     """Where the server listens and what one caller may ask of it. No HTTP where `http` is None.
 
+    hang_timeout_s: how long a run may outlive its requests, and an unload may take, before the worker is killed.
     check_integrity: recompute the ledger after every step; for tests and for hunting a bug.
     """
 
@@ -60,6 +62,9 @@ class ServerSettings(Section):
     )
     max_concurrent_rpcs: Annotated[int, BeforeValidator(_refuse_bool)] = Field(
         default=4096, ge=1, le=1_000_000, description=_EXPECTED_RPCS
+    )
+    hang_timeout_s: Annotated[float, BeforeValidator(_refuse_bool)] = Field(
+        default=30.0, ge=0.1, le=86400, allow_inf_nan=False, description=_EXPECTED_HANG
     )
     check_integrity: bool = Field(default=False, description="true or false")
 

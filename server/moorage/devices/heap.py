@@ -13,6 +13,21 @@ _TRIM_THRESHOLD_BYTES = 256 * 1024 * 1024
 _TOP_PAD_BYTES = 32 * 1024 * 1024
 
 
+def environment() -> dict[str, str]:
+    """The same for a process that is yet to be started: variables that glibc reads, and others ignore."""
+    return {
+        "MALLOC_MMAP_THRESHOLD_": str(_MMAP_THRESHOLD_BYTES),
+        "MALLOC_TRIM_THRESHOLD_": str(_TRIM_THRESHOLD_BYTES),
+        "MALLOC_TOP_PAD_": str(_TOP_PAD_BYTES),
+    }
+
+
+def give_back() -> None:
+    """Return what is free to the system. Takes milliseconds, during which the heap is locked."""
+    if sys.platform == "linux" and hasattr(ctypes.CDLL(None), "malloc_trim"):
+        ctypes.CDLL(None).malloc_trim(0)
+
+
 def keep_freed_memory() -> None:
     """Have glibc keep large freed blocks instead of mapping and unmapping them for every message.
 

@@ -22,9 +22,6 @@ class Catalog:
         self._versions: dict[str, dict[int, Serving]] = {}
         self._generations: dict[tuple[str, int], int] = {}
 
-    def __contains__(self, name: str) -> bool:
-        return name in self._versions
-
     def all(self) -> list[Serving]:
         """Everything, by name and then version."""
         return [serving for _, versions in sorted(self._versions.items()) for _, serving in sorted(versions.items())]

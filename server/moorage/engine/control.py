@@ -7,7 +7,7 @@ from collections.abc import Coroutine
 from typing import Any
 from weakref import WeakValueDictionary
 
-from moorage.domain.errors import ModelNotFound, MoorageError
+from moorage.domain.errors import LoadFailed, ModelNotFound, MoorageError
 from moorage.domain.model import Loading, ModelKey, ModelSpec, ModelState
 from moorage.engine.catalog import Catalog, Serving
 from moorage.engine.engine import Engine
@@ -30,24 +30,28 @@ class Control:
         self._tasks: set[asyncio.Task[None]] = set()
         self.started = asyncio.Event()
 
-    async def start(self) -> None:
-        """Register what the repository holds and begin to load what is eager."""
+    async def register_all(self) -> None:
+        """Register what the repository holds."""
         specs, broken = await asyncio.to_thread(self._repository.scan)
         self._catalog.broken.update(broken)
         for name, reason in broken.items():
             log.error("model %s: %s", name, reason)
-        servings = [self._register(spec) for spec in specs]
-        for serving in servings:
-            self._catalog.put(serving)
-        self._spawn(self._load_eager([item for item in servings if item.spec.loading is Loading.EAGER]))
+        for spec in specs:
+            self._catalog.put(self._register(spec))
 
-    async def _load_eager(self, servings: list[Serving]) -> None:
+    def begin(self) -> None:
+        """Begin to load what is eager."""
+        self._spawn(self._load_eager())
+
+    async def _load_eager(self) -> None:
+        servings = [item for item in self._catalog.all() if item.spec.loading is Loading.EAGER]
         results = await asyncio.gather(*(self._engine.load(item.key) for item in servings), return_exceptions=True)
         for serving, result in zip(servings, results, strict=True):
             if isinstance(result, BaseException):
                 log.error("model %s: %s", serving.key, result)
         self.started.set()
         self._engine.changed()
+        log.info("ready: %d models loaded, %d failed", results.count(None), len(results) - results.count(None))
 
     def _register(self, spec: ModelSpec) -> Serving:
         serving = Serving(self._catalog.new_key(spec), spec)
@@ -64,7 +68,7 @@ class Control:
 
     async def _load(self, name: str) -> None:
         async with self._locks.setdefault(name, asyncio.Lock()):
-            specs = await asyncio.to_thread(self._repository.scan_model, name)
+            specs = await self._scan(name)
             before = self._catalog.versions_of(name)
             await self._load_all(specs)
             wanted = {spec.version for spec in specs}
@@ -72,6 +76,20 @@ class Control:
                 if serving.key.version not in wanted:
                     self._catalog.remove(serving)
                     self._spawn(self._engine.unload(serving.key))
+
+    async def _scan(self, name: str) -> tuple[ModelSpec, ...]:
+        """The model as it is on disk. What is wrong with a folder that serves nothing is kept for those who look."""
+        try:
+            return await asyncio.to_thread(self._repository.scan_model, name)
+        except LoadFailed as error:
+            if not self._catalog.versions_of(name):
+                self._catalog.broken[name] = error.reason
+            raise
+        except ModelNotFound:
+            self._catalog.broken.pop(name, None)
+            raise
+        finally:
+            self._engine.changed()
 
     async def _load_all(self, specs: tuple[ModelSpec, ...]) -> None:
         results = await asyncio.gather(*(self._load_one(spec) for spec in specs), return_exceptions=True)

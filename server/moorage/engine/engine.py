@@ -218,6 +218,11 @@ class Engine:
         self.post(events.UnloadRequested(key))
         await waiter
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether no request is under way and no event waits."""
+        return not self._tickets and not self._events
+
     async def drain(self, grace_s: float) -> bool:
         """Refuse new work and wait for what was accepted; whether all of it was answered within the grace."""
         self.post(events.DrainStarted())

@@ -4,7 +4,7 @@ import asyncio
 import logging
 import os
 import socket
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
 import msgspec
@@ -40,13 +40,19 @@ class Worker:
     """One process, its control link and the lanes of its models."""
 
     def __init__(
-        self, name: str, device: str, post: Callable[[Event], None], report: Callable[[str, str], str]
+        self,
+        name: str,
+        device: str,
+        environment: Mapping[str, str],
+        post: Callable[[Event], None],
+        report: Callable[[str, str], str],
     ) -> None:
         self.name = name
         self.ended = asyncio.Event()
+        self.told_to_end = False
         self._post = post
         self._report = report
-        self._process = WorkerProcess(device, self._process_ended)
+        self._process = WorkerProcess(device, environment, self._process_ended)
         self._control = Link(_DECODER, self._received, self._process.give_up)
         self._lanes: dict[ModelKey, Lane] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -77,6 +83,7 @@ class Worker:
 
     def stop(self) -> None:
         """Ask the process to end in good order. Closed lanes let its threads go."""
+        self.told_to_end = True
         for lane in self._lanes.values():
             lane.close()
         self._lanes.clear()
@@ -150,9 +157,16 @@ class WorkerPool:
     """Every worker by name. Its methods start things and return; what comes of them is posted as events.
 
     post: takes an event for the scheduler. report: logs (model, detail) and returns the id it is logged under.
+    environment: variables for every process.
     """
 
-    def __init__(self, post: Callable[[Event], None], report: Callable[[str, str], str]) -> None:
+    def __init__(
+        self,
+        post: Callable[[Event], None],
+        report: Callable[[str, str], str],
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        self._environment = environment or {}
         self._post = post
         self._report = report
         self._workers: dict[str, Worker] = {}
@@ -164,7 +178,7 @@ class WorkerPool:
 
     def start(self, name: str, device: str) -> None:
         """Start a process. Raises OSError where the system has no room for one."""
-        self._workers[name] = Worker(name, device, self._ended_or_other, self._report)
+        self._workers[name] = Worker(name, device, self._environment, self._ended_or_other, self._report)
 
     # A worker that is not there has ended, and the event that says so is on its way to the scheduler, which does
     # not know yet. That event settles whatever the worker is asked to do meanwhile.
@@ -196,8 +210,8 @@ class WorkerPool:
 
     def _ended_or_other(self, event: Event) -> None:
         if isinstance(event, WorkerLost):
-            log.warning("worker %s ended: %s", event.worker, event.reason)
-            del self._workers[event.worker]
+            worker = self._workers.pop(event.worker)
+            log.log(logging.INFO if worker.told_to_end else logging.WARNING, "worker %s %s", event.worker, event.reason)
         self._post(event)
 
     async def close(self, grace_s: float) -> None:

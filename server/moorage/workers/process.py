@@ -6,7 +6,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 # A worker sends a sign of life this often, from outside Python, so that no model can hold it back.
 HEARTBEAT_S = 0.2
@@ -17,22 +17,15 @@ START_TIMEOUT_S = 60.0
 # A process that ends closes its sockets a moment before the kernel tells of its end.
 _LAST_MOMENTS_S = 0.1
 
-_MALLOC = {
-    # Freed tensors stay in the process rather than going back page by page: 600 KB requests are served about three
-    # times as fast. glibc only; others ignore these.
-    "MALLOC_MMAP_THRESHOLD_": str(32 * 1024 * 1024),
-    "MALLOC_TRIM_THRESHOLD_": str(256 * 1024 * 1024),
-    "MALLOC_TOP_PAD_": str(32 * 1024 * 1024),
-}
-
 
 class WorkerProcess:
     """Starts a worker and reports its end exactly once, by on_end(reason).
 
     control, handles: this side's ends of the sockets; their owner closes them.
+    environment: variables for the process, unless the server's own environment sets them.
     """
 
-    def __init__(self, device: str, on_end: Callable[[str], None]) -> None:
+    def __init__(self, device: str, environment: Mapping[str, str], on_end: Callable[[str], None]) -> None:
         self._on_end = on_end
         self._loop = asyncio.get_running_loop()
         self._ended = False
@@ -43,7 +36,7 @@ class WorkerProcess:
         self._heartbeat, child_heartbeat = socket.socketpair()
         self._heartbeat.setblocking(False)
         with child_control, child_handles, child_heartbeat:
-            self._process = _start(device, [child_control, child_handles, child_heartbeat])
+            self._process = _start(device, environment, [child_control, child_handles, child_heartbeat])
         self._watch = os.pidfd_open(self._process.pid)
         self._loop.add_reader(self._watch, self._exited)
         self._check = self._loop.call_later(START_TIMEOUT_S, self._never_came)
@@ -97,7 +90,7 @@ class WorkerProcess:
         self._on_end(killed_for or _describe(code))
 
 
-def _start(device: str, ends: list[socket.socket]) -> subprocess.Popen[bytes]:
+def _start(device: str, environment: Mapping[str, str], ends: list[socket.socket]) -> subprocess.Popen[bytes]:
     numbers = [str(end.fileno()) for end in ends]
     # -P: the working directory is no place to import from.
     command = [sys.executable, "-P", "-m", "moorage.workers.child", device, str(os.getpid()), *numbers]
@@ -106,7 +99,7 @@ def _start(device: str, ends: list[socket.socket]) -> subprocess.Popen[bytes]:
         stdin=subprocess.DEVNULL,
         stdout=sys.stderr.fileno() if _has_descriptor(sys.stderr) else None,
         pass_fds=[end.fileno() for end in ends],
-        env={**_MALLOC, **os.environ},
+        env={**environment, **os.environ},
         # A signal to the terminal's group is for the server, which then ends its workers in good order.
         start_new_session=True,
     )

@@ -56,4 +56,4 @@ def test_removing_what_was_replaced_meanwhile_changes_nothing() -> None:
     found.remove(old)
     assert found.resolve("m", "") is new
     found.remove(new)
-    assert "m" not in found
+    assert found.versions_of("m") == []

@@ -35,6 +35,10 @@ from moorage.workers.messages import (
 _DECODER: msgspec.msgpack.Decoder[ToWorker] = msgspec.msgpack.Decoder(ToWorker)
 
 
+# How long a lane that came to nothing is kept open for the server to close it first.
+_LAST_WORDS_S = 10.0
+
+
 class ControlLoop:
     """Reads until told to stop, or until the server is gone."""
 
@@ -117,7 +121,8 @@ class ControlLoop:
 
 def _close_after_the_server(lane: socket.socket) -> None:
     """Keep a lane that came to nothing until the server has closed its end, which otherwise takes it for our death."""
-    with lane, contextlib.suppress(ConnectionError):
+    lane.settimeout(_LAST_WORDS_S)
+    with lane, contextlib.suppress(OSError):
         while lane.recv(4096):
             pass
 

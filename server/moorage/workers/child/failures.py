@@ -3,6 +3,8 @@
 import traceback
 from pathlib import Path
 
+from moorage.workers.runtimes import BrokenContract
+
 _MAX_REASON = 300
 _MAX_DETAIL = 64 * 1024  # a limit of the server's log, not of what travels
 
@@ -17,6 +19,8 @@ def describe(error: BaseException, folder: Path) -> str:
         text = str(error.strerror)
     text = " ".join(text.replace(f"{folder}/", "").replace(str(folder), "its folder").split())
     name = type(error).__name__
+    if isinstance(error, BrokenContract):  # our own words, which say all
+        return _sendable(text[:_MAX_REASON])
     return _sendable(f"{name}: {text[:_MAX_REASON]}" if text else name)
 
 

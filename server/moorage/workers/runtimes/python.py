@@ -42,7 +42,9 @@ class PythonRuntime:
         ]
         if len(classes) != 1:
             names = sorted(item.__name__ for item in classes)
-            raise BrokenContract(f"model.py must define one subclass of moorage.Model, found {names}")
+            raise BrokenContract(f"model.py must define one subclass of moorage.Model, found {names or 'none'}")
+        if classes[0].infer is Model.infer:
+            raise BrokenContract(f"class {classes[0].__name__} in model.py does not define infer(inputs, batch)")
         return classes[0]
 
     def infer(self, inputs: Mapping[str, Any], batch: Batch) -> Mapping[str, Any]:

@@ -2,8 +2,10 @@
 
 import math
 from dataclasses import dataclass
+from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import Any
 
+import numpy as np
 import torch
 
 from moorage.domain.tensor import Datatype, TensorSpec
@@ -88,8 +90,15 @@ class TorchPayload:
         return rows * (self.size_bytes // self.shape[0]) if self.shape[0] else 0
 
 
+# They reach into whole libraries, and hold no weights of their own.
+_NOT_LOOKED_INTO = (type, ModuleType, FunctionType, BuiltinFunctionType, MethodType)
+
+
 def held_bytes(*roots: object) -> int:
-    """Bytes of the distinct tensor storages that objects hold: modules, and tensors in attributes, lists and dicts."""
+    """Bytes of the distinct tensor storages and NumPy arrays that objects hold, in attributes, lists and dicts.
+
+    What else a library keeps for them (a tokenizer's tables, a session's buffers) can't be seen from here.
+    """
     storages: dict[int, int] = {}
     seen: set[int] = set()
     pending: list[object] = list(roots)
@@ -101,12 +110,16 @@ def held_bytes(*roots: object) -> int:
         if isinstance(item, torch.Tensor):
             storage = item.untyped_storage()
             storages[storage.data_ptr()] = storage.nbytes()
+        elif isinstance(item, np.ndarray):
+            base = item if item.base is None else item.base
+            storages[id(base)] = getattr(base, "nbytes", item.nbytes)
         elif isinstance(item, torch.nn.Module):
+            # A scripted module shows its tensors only by these two.
             pending += [*item.parameters(), *item.buffers(), *vars(item).values()]
         elif isinstance(item, dict):
             pending += item.values()
         elif isinstance(item, list | tuple | set | frozenset):
             pending += item
-        elif hasattr(item, "__dict__") and not isinstance(item, type) and not callable(item):
+        elif hasattr(item, "__dict__") and not isinstance(item, _NOT_LOOKED_INTO):
             pending += vars(item).values()
     return sum(storages.values())

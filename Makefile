@@ -46,7 +46,7 @@ try-perf-analyzer: $(VENV)/.dev
 	@$(MAKE) --no-print-directory fetch-perf-analyzer || echo "No perf_analyzer: its tests are skipped"
 
 test: check fetch-kserve try-perf-analyzer  ## everything that a machine without a GPU can show
-	HF_HUB_OFFLINE=1 $(BIN)/python -m pytest
+	HF_HUB_OFFLINE=1 $(BIN)/python -m pytest --cov --cov-report=term:skip-covered
 
 bench: $(VENV)/.dev  ## against a raw grpc.aio server, in one run
 	$(BIN)/python -m benchmarks.hot_path

@@ -1,6 +1,5 @@
 """SIGTERM finishes what was accepted and leaves nothing; a second one does not wait."""
 
-import os
 import signal
 import time
 from pathlib import Path
@@ -11,9 +10,8 @@ import pytest
 from tests.support.calls import Failure, calls_to, output_of, request_of, rows_of
 from tests.support.polling import eventually
 from tests.support.running_server import RunningServer, running_server
+from tests.support.shared_memory import shared_memory
 from tests.support.toy_models import ECHO, EXPLICIT, SLOW, write_python_model, write_simulated_model
-
-_SHARED_MEMORY = Path("/dev/shm")
 
 
 def _family(server: RunningServer) -> list[psutil.Process]:
@@ -28,11 +26,12 @@ def test_twenty_requests_running_and_queued_are_all_answered(tmp_path: Path) -> 
     models = tmp_path / "models"
     write_python_model(models, "slow", SLOW, max_batch_size=2, extra="[parameters]\ndelay_s = 0.1\n")
     write_python_model(models, "echo", ECHO)
-    before = set(os.listdir(_SHARED_MEMORY))
+    before = shared_memory()
     with running_server(models, tmp_path) as server, calls_to(server.grpc) as calls:
         eventually(calls.is_ready, within_s=50.0, what="the server is ready")
         family = _family(server)
         assert family
+        assert shared_memory() > before, "lanes are seen while they are there"
         under_way = [calls.start(request_of("slow", rows_of(number))) for number in range(20)]
         eventually(lambda: "rows waiting" in calls.index()["slow"].reason, what="they run and wait")
         began_s = time.monotonic()
@@ -48,7 +47,7 @@ def test_twenty_requests_running_and_queued_are_all_answered(tmp_path: Path) -> 
         assert server.process.wait(20.0) == 0
         assert time.monotonic() - began_s < 20.0, "well within the grace of 30 s"
         assert not _live(family)
-    assert set(os.listdir(_SHARED_MEMORY)) <= before
+    assert shared_memory() <= before
     assert "Traceback" not in server.logs
 
 

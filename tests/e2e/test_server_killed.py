@@ -1,6 +1,5 @@
 """kill -9 of the server: its workers go with it, and another can take its place at once."""
 
-import os
 import time
 from pathlib import Path
 
@@ -9,6 +8,7 @@ import psutil
 from tests.support.calls import Failure, calls_to, request_of, rows_of
 from tests.support.polling import eventually
 from tests.support.running_server import running_server
+from tests.support.shared_memory import shared_memory
 from tests.support.toy_models import DEDICATED, write_python_model, write_simulated_model
 
 _HOLDS_THE_LOCK = """
@@ -28,7 +28,7 @@ def test_workers_go_and_the_port_is_free(tmp_path: Path) -> None:
     write_simulated_model(models, "busy", run_s=20.0)
     write_simulated_model(models, "idle", extra=DEDICATED)
     write_python_model(models, "holds", _HOLDS_THE_LOCK, extra=DEDICATED)
-    before = set(os.listdir("/dev/shm"))
+    before = shared_memory()
     with running_server(models, tmp_path) as server, calls_to(server.grpc) as calls:
         eventually(calls.is_ready, within_s=50.0, what="the server is ready")
         workers = server.workers()
@@ -42,7 +42,7 @@ def test_workers_go_and_the_port_is_free(tmp_path: Path) -> None:
         assert not [worker for worker in workers if worker.is_running()]
         assert time.monotonic() - began_s < 5.0
         assert all(isinstance(call.outcome(), Failure) for call in under_way)
-    assert set(os.listdir("/dev/shm")) <= before
+    assert shared_memory() <= before
     with running_server(models, tmp_path, grpc=server.grpc) as second:
         assert second.grpc == server.grpc
         with calls_to(second.grpc) as calls:

@@ -7,6 +7,7 @@ from pathlib import Path
 import grpc
 import numpy as np
 import pytest
+from click import unstyle
 from typer.testing import CliRunner, Result
 
 from moorage import __version__
@@ -49,7 +50,16 @@ def test_every_command_has_help(command: tuple[str, ...]) -> None:
 
 @pytest.mark.parametrize(
     "arguments",
-    [("unknown",), ("models", "--unknown"), ("infer",), ("infer", "m", "--priority", "-1"), ("models", "load")],
+    [
+        ("unknown",),
+        ("models", "--unknown"),
+        ("infer",),
+        ("infer", "m", "--text", "x", "--priority", "1"),
+        ("infer", "m", "--text", "x", "--timeout", "0"),
+        ("infer", "m", "--text", "x", "--timeout", "nan"),
+        ("models", "load"),
+        ("models", "load", "m", "--timeout", "0"),
+    ],
 )
 def test_wrong_usage_is_2(arguments: tuple[str, ...]) -> None:
     assert moorage(*arguments).exit_code == 2
@@ -67,6 +77,18 @@ def test_models_as_a_table(server: Behaviour) -> None:
     assert lines[2] == ["mlp", "1", "READY", "cpu", "90", "MiB", "yes"]
     assert lines[3][:8] == ["bad", "1", "UNAVAILABLE", "0", "B", "no", "no", "[bold]weights,"]
     assert len(lines) == 4  # nothing wraps where no person reads
+    assert max(map(len, result.stdout.splitlines())) < 120
+    assert json.loads(moorage("models", "--json", "--target", server.target).stdout)[1]["reason"].endswith("long ")
+
+
+def test_in_a_terminal_a_long_reason_is_folded(server: Behaviour, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"FORCE_COLOR": "1", "TERM": "xterm", "COLUMNS": "100"}.items():
+        monkeypatch.setenv(name, value)
+    server.index.models.add(name="bad", version="1", state="UNAVAILABLE", reason="long " * 60)
+    shown = unstyle(moorage("models", "--target", server.target).stdout)
+    assert max(map(len, shown.splitlines())) <= 100
+    assert shown.count("long") == 60
+    assert "UNAVAILABLE" in shown
 
 
 def test_models_for_machines(server: Behaviour) -> None:
@@ -110,14 +132,24 @@ def test_a_failed_call_is_one_line_and_1(server: Behaviour) -> None:
 def test_no_server_is_one_line_and_1() -> None:
     with protocol_server() as behaviour:
         target = behaviour.target
-    assert_one_line(moorage("models", "--target", target), exit_code=1, says=target)
+    assert_one_line(moorage("models", "--target", target), exit_code=1, says=f"error: no connection to {target}: ")
+
+
+def test_a_host_without_an_address_is_named() -> None:
+    says = "error: no connection to nohost.invalid:1: "
+    assert_one_line(moorage("models", "--target", "nohost.invalid:1"), exit_code=1, says=says)
+
+
+def test_a_server_that_is_unavailable_does_not_look_like_a_lost_connection(server: Behaviour) -> None:
+    server.failures = [Failure(grpc.StatusCode.UNAVAILABLE, "draining") for _ in range(3)]
+    result = moorage("models", "load", "m", "--target", server.target)
+    assert_one_line(result, exit_code=1, says="error: UNAVAILABLE: draining")
 
 
 def test_infer_with_texts(server: Behaviour) -> None:
-    result = moorage("infer", "echo", "--text", "one", "--text", "zwölf", "--priority", "2", "--target", server.target)
+    result = moorage("infer", "echo", "--text", "one", "--text", "zwölf", "--target", server.target)
     assert result.exit_code == 0, result.output
     assert result.stdout.splitlines() == ["text  BYTES [2, 1]", "[['one']", " ['zwölf']]"]
-    assert server.requests[-1].parameters["priority"].uint64_param == 2
 
 
 @pytest.mark.parametrize("document", ['{"text": ["a", "b"]}', '{"inputs": {"text": [["a"], ["b"]]}}'])
@@ -160,12 +192,38 @@ def test_what_is_not_utf8_is_told_in_base64(server: Behaviour, monkeypatch: pyte
         ((), "nothing to infer"),
         (("--npy", "half"), "expected NAME=FILE"),
         (("--npy", "half=missing.npy"), "No such file"),
+        (("--npy", f"half={__file__}"), "is no .npy file"),
+        (("--npy", f"half={Path(__file__).parent}"), "Is a directory"),
         (("--json", "missing.json"), "No such file"),
         (("--json", "-"), "stdin"),
     ],
 )
 def test_wrong_inputs_are_one_line_and_2(arguments: tuple[str, ...], says: str) -> None:
     assert_one_line(moorage("infer", "echo", *arguments, stdin="no json"), exit_code=2, says=says)
+
+
+def test_damaged_npy_files_are_one_line_and_2(tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", np.arange(100))
+    (tmp_path / "x.npy").write_bytes((tmp_path / "x.npy").read_bytes()[:-1])
+    np.save(tmp_path / "objects.npy", np.array([None]), allow_pickle=True)
+    for name in ("x.npy", "objects.npy"):
+        result = moorage("infer", "echo", "--npy", f"x={tmp_path / name}")
+        assert_one_line(result, exit_code=2, says="is damaged, or holds Python objects")
+        assert "allow_pickle" not in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("document", "says"),
+    [
+        ('{"x": [1e400]}', "1e400 is larger than any finite number"),
+        ('{"x": [-1e400]}', "-1e400 is larger than any finite number"),
+        ('{"x": [NaN]}', "JSON has no NaN"),
+        ('{"x": [-Infinity]}', "JSON has no -Infinity"),
+        ("[" * 100_000, "nested too deeply"),
+    ],
+)
+def test_json_that_holds_no_number_or_no_end_is_2(document: str, says: str) -> None:
+    assert_one_line(moorage("infer", "echo", "--json", "-", stdin=document), exit_code=2, says=says)
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,13 @@
 """What was typed becomes what the model declares, or is refused by name."""
 
+import json
 from typing import Any
 
 import numpy as np
 import pytest
 
-from moorage.cli.inputs import InputError, Sources, fit_shape, from_nested, from_texts, tensors
+from moorage.cli.arrays import InputError, from_array
+from moorage.cli.inputs import Sources, fit_shape, from_nested, from_texts, tensors
 from moorage.cli.outputs import as_json, as_text
 from moorage.cli.sizes import format_bytes
 from moorage_client import BFloat16, ModelMetadata, TensorMetadata
@@ -95,6 +97,60 @@ def test_what_is_not_meant_is_refused(datatype: str, value: list[Any]) -> None:
         from_nested(TensorMetadata("x", datatype, (2,)), value)
 
 
+@pytest.mark.parametrize(
+    ("datatype", "value", "says"),
+    [
+        ("FP32", [[1, 2], [3]], "lists are ragged"),
+        ("FP32", [[[1]], [2]], "lists are ragged"),
+        ("BYTES", [["a"], ["b", "c"]], "lists are ragged"),
+        ("UINT8", [256, 0], "out of range for UINT8"),
+        ("FP32", [1e39, 0], "out of range for FP32"),
+        ("FP64", [10**400, 0], "out of range for FP64"),
+        ("BF16", [1e39, 0], "out of range for BF16"),
+    ],
+)
+def test_what_is_wrong_with_a_list_is_said_in_plain_words(datatype: str, value: list[Any], says: str) -> None:
+    with pytest.raises(InputError, match=says):
+        from_nested(TensorMetadata("x", datatype, (2,)), value)
+
+
+@pytest.mark.parametrize(
+    ("datatype", "array", "dtype"),
+    [
+        ("FP32", np.array([1.5, np.inf]), np.float32),
+        ("FP32", np.array([1, 2]), np.float32),
+        ("UINT8", np.array([0, 255]), np.uint8),
+        ("INT64", np.array([1, 2], np.uint8), np.int64),
+        ("FP32", np.array([1, 2], ">f4"), np.float32),
+        ("INT8", np.zeros((0, 3), np.int64), np.int8),
+        ("BYTES", np.array(["a", "bc"]), np.dtype("<U2")),
+    ],
+)
+def test_arrays_take_the_declared_datatype(datatype: str, array: Array, dtype: Any) -> None:
+    cast = from_array(TensorMetadata("x", datatype, (2,)), array)
+    assert isinstance(cast, np.ndarray)
+    assert cast.dtype == dtype
+    assert cast.tolist() == array.tolist()
+
+
+@pytest.mark.parametrize(
+    ("datatype", "array", "says"),
+    [
+        ("INT32", np.array([1.0]), "expected INT32, got an array of float64"),
+        ("FP32", np.array([True]), "expected FP32, got an array of bool"),
+        ("BYTES", np.array([1]), "expected BYTES, got an array of int64"),
+        ("FP32", np.array(["1"]), "expected FP32, got an array of <U1"),
+        ("UINT8", np.array([-1]), "out of range for UINT8"),
+        ("INT64", np.array([2**63], np.uint64), "out of range for INT64"),
+        ("FP16", np.array([1e5]), "out of range for FP16"),
+        ("FP16", np.array([10**5]), "out of range for FP16"),
+    ],
+)
+def test_arrays_of_another_kind_or_range_are_refused(datatype: str, array: Array, says: str) -> None:
+    with pytest.raises(InputError, match=says):
+        from_array(TensorMetadata("x", datatype, (1,)), array)
+
+
 def metadata_of(*inputs: TensorMetadata) -> ModelMetadata:
     return ModelMetadata("m", ("1",), "python", inputs, ())
 
@@ -145,3 +201,9 @@ def test_outputs_for_people_are_abbreviated(array: Array, says: str) -> None:
 def test_outputs_for_machines_are_whole() -> None:
     assert as_json(metadata_of(), {"out": np.zeros((0, 3), object)}).endswith('"shape": [0, 3], "data": []}}}')
     assert as_json(metadata_of(), {"out": np.arange(500)}).count(",") > 500
+
+
+def test_what_is_not_finite_is_named_as_json_has_no_number_for_it() -> None:
+    halves = np.array([1.5, np.nan, np.inf, -np.inf], np.float16)
+    document = json.loads(as_json(metadata_of(), {"out": halves}), parse_constant=pytest.fail)
+    assert document["outputs"]["out"]["data"] == [1.5, "NaN", "Infinity", "-Infinity"]

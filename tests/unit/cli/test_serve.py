@@ -124,7 +124,7 @@ def test_without_the_extra_it_says_what_to_install(played: Played, monkeypatch: 
     monkeypatch.setitem(sys.modules, "moorage.config", Missing("moorage.config"))
     result = serve()
     assert result.exit_code == 1
-    assert result.stderr == "error: serving needs the package pydantic: pip install 'moorage[server]'\n"
+    assert result.stderr == "error: to serve: pip install 'moorage[server]' (the package pydantic is missing)\n"
 
 
 def test_grpc_is_prepared_but_the_user_has_the_last_word(played: Played) -> None:

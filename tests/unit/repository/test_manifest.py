@@ -45,7 +45,8 @@ anything = { goes = [1, "two"] }
 def _problems(text: str, folder: str = "embedder") -> tuple[str, ...]:
     with pytest.raises(ManifestError) as caught:
         parse_manifest(text.encode(), folder)
-    return caught.value.problems
+    assert all(problem.startswith("model.toml: ") for problem in caught.value.problems)
+    return tuple(problem.removeprefix("model.toml: ") for problem in caught.value.problems)
 
 
 def test_every_key_is_read() -> None:
@@ -85,7 +86,8 @@ def test_little_is_required() -> None:
         ("versions = [1, 1]", 'versions: expected "latest", "all" or a list of version numbers, each once, got [1, 1]'),
         ("versions = []", 'versions: expected "latest", "all" or a list of version numbers, each once, got []'),
         ("scheduling = { max_queue_rows = 0 }", "scheduling.max_queue_rows: expected rows from 1 to 1048576, got 0"),
-        ("scheduling = { priority = 9 }", "scheduling: unknown key 'priority', "),
+        ("scheduling = { priority = 9 }", "scheduling: unknown key 'priority', expected one of "),
+        ("bogus = 1", "unknown key 'bogus', expected one of inputs, load, "),
         ("placement = { devices = ['gpu'] }", 'placement.devices[0]: expected a list of "*", "cpu" or "cuda:N", each'),
         ("placement = { devices = ['cpu', 'cpu'] }", "placement.devices: expected a list of"),
         ("simulated = { run_s = -1.0 }", "simulated.run_s: expected seconds from 0 to 604800, got -1.0"),

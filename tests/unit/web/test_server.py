@@ -149,5 +149,25 @@ def test_the_port_is_free_after_stop_even_with_a_connection_left_open() -> None:
     asyncio.run(run())
 
 
+def test_more_connections_than_probes_need_are_turned_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("moorage.web.server._MAX_CONNECTIONS", 3)
+
+    async def run() -> None:
+        server = HttpServer("127.0.0.1", 0, lambda: READY)
+        address = await server.start()
+        host, _, port = address.rpartition(":")
+        idle = [await asyncio.open_connection(host, int(port)) for _ in range(3)]
+        async with httpx.AsyncClient(base_url=f"http://{address}", trust_env=False) as client:
+            assert (await client.get("/healthz")).status_code == 503
+        for _, writer in idle:
+            writer.close()
+            await writer.wait_closed()
+        async with httpx.AsyncClient(base_url=f"http://{address}", trust_env=False) as client:
+            assert (await client.get("/healthz")).status_code == 200
+        await server.stop(1.0)
+
+    asyncio.run(run())
+
+
 def test_stop_without_start_does_nothing() -> None:
     asyncio.run(HttpServer("127.0.0.1", 0, lambda: READY).stop(1.0))

@@ -46,7 +46,7 @@ def test_a_model_is_asked_from_the_shell(server: RunningServer) -> None:
 
 
 def test_arrays_come_from_files(server: RunningServer, tmp_path: Path) -> None:
-    np.save(tmp_path / "x.npy", np.full((2, 4), 3, np.float32))
+    np.save(tmp_path / "x.npy", np.full((2, 4), 3.0))  # float64, as NumPy makes them; the model takes FP32
     asked = moorage("infer", "doubler", "--npy", f"x={tmp_path / 'x.npy'}", "--target", server.grpc)
     assert asked.returncode == 0, asked.stderr
     assert "6" in asked.stdout
@@ -65,6 +65,28 @@ def test_a_wrong_input_is_one_clear_line(server: RunningServer) -> None:
     assert asked.returncode == 2
     assert "input 'x': expected shape [-1, 4], got [1, 3]" in asked.stderr
     assert len(asked.stderr.splitlines()) == 1
+
+
+def test_no_server_is_one_clear_line() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        target = f"127.0.0.1:{listener.getsockname()[1]}"
+    asked = moorage("models", "--target", target)
+    assert asked.returncode == 1
+    assert asked.stderr.startswith(f"error: no connection to {target}: ")
+    assert len(asked.stderr.splitlines()) == 1
+
+
+def test_a_model_that_failed_is_unavailable_and_not_a_lost_connection(server: RunningServer) -> None:
+    asked = moorage("infer", "broken", "--json", "-", "--target", server.grpc, stdin='{"x": [[1, 2, 3, 4]]}')
+    assert asked.returncode == 1
+    assert asked.stderr.startswith("error: UNAVAILABLE: ")
+    assert server.grpc not in asked.stderr
+
+
+def test_the_table_in_a_pipe_is_narrow(server: RunningServer) -> None:
+    listed = moorage("models", "--target", server.grpc)
+    assert "no such weights" in listed.stdout
+    assert max(map(len, listed.stdout.splitlines())) < 140
 
 
 def test_an_unknown_model_is_named(server: RunningServer) -> None:

@@ -87,8 +87,9 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def server(repository: Path) -> Iterator[RunningServer]:
     serve = next(line for line in shell_lines() if " serve " in line)
     # The repository is elsewhere and the ports are free ones; the budget is the README's.
-    command, models, budget = re.fullmatch(r"(\S+) serve --models (\S+) --budget (\S+)", serve).groups()  # type: ignore[union-attr]
-    assert command == COMMAND
+    shown = re.fullmatch(rf"{re.escape(COMMAND)} serve --models (\S+) --budget (\S+)", serve)
+    assert shown is not None
+    models, budget = shown.groups()
     with running_server(repository / models, repository, budget=budget) as running:
         with SyncClient(running.grpc) as client:
             client.wait_until_ready(50.0, ["doubler", "classifier"])

@@ -114,7 +114,7 @@ class Operations:
 
         An input's datatype is that of its array: a model that takes FP32 wants np.float32 (a list of floats is FP64).
         Numeric outputs are read-only views; copy one to write to it.
-        priority: 1 is the highest, 0 the model's default.
+        priority: 1 is the highest, 0 the model's default. Sent to the server; one without priorities ignores it.
         timeout_s: covers all tries; without it the model's own default timeout rules.
         Raises InvalidRequest, ModelNotFound, Unavailable, Overloaded, DeadlineExceeded, ServerFailure, InvalidResponse.
         """

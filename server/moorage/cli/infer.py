@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from moorage.cli.remote import DEFAULT_TARGET, Target, connected
+from moorage.cli.remote import DEFAULT_TARGET, Target, above_zero, connected
 from moorage.cli.terminal import WRONG_USAGE, fail, stdout
 
 
@@ -31,22 +31,22 @@ def infer(  # noqa: PLR0913, PLR0917 an option of the command each
         list[str] | None, typer.Option("--npy", metavar="NAME=FILE", help="An input from a .npy file; repeatable.")
     ] = None,
     output: Annotated[
-        OutputFormat, typer.Option("--output", help="text abbreviates; json prints every value, for machines.")
+        OutputFormat,
+        typer.Option("--output", help="text abbreviates; json prints every value, NaN and Infinity as strings."),
     ] = OutputFormat.TEXT,
     version: Annotated[str, typer.Option("--model-version", metavar="N", help="By default the latest.")] = "",
-    priority: Annotated[
-        int, typer.Option("--priority", metavar="N", min=0, help="1 is the highest; 0 is the model's default.")
-    ] = 0,
     timeout_s: Annotated[
-        float | None, typer.Option("--timeout", metavar="SECONDS", min=0, help="By default the model's own.")
+        float | None,
+        typer.Option("--timeout", metavar="SECONDS", callback=above_zero, help="Above 0; by default the model's own."),
     ] = None,
     target: Target = DEFAULT_TARGET,
 ) -> None:
     """Run a model on inputs from the command line, and print what comes out.
 
-    Datatypes of --text and --json come from the model's metadata; a missing batch axis is added.
+    Values take the datatypes that the model declares, where they can; --text and --json add a missing batch axis.
     """
     from moorage.cli import inputs, outputs
+    from moorage.cli.arrays import InputError
 
     if not (text or json_file or npy):
         fail("nothing to infer: give --text, --json or --npy", WRONG_USAGE)
@@ -55,8 +55,8 @@ def infer(  # noqa: PLR0913, PLR0917 an option of the command each
         with connected(target) as client:
             metadata = client.metadata(model, version)
             tensors = inputs.tensors(metadata, sources)
-            results = client.infer(model, tensors, version=version, priority=priority, timeout_s=timeout_s)
-    except inputs.InputError as error:
+            results = client.infer(model, tensors, version=version, timeout_s=timeout_s)
+    except InputError as error:
         fail(str(error), WRONG_USAGE)
     if output is OutputFormat.JSON:
         typer.echo(outputs.as_json(metadata, results))

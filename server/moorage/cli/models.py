@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from moorage.cli.remote import DEFAULT_TARGET, Target, connected
+from moorage.cli.remote import DEFAULT_TARGET, Target, above_zero, connected
 from moorage.cli.sizes import format_bytes
 from moorage.cli.terminal import stdout
 
@@ -16,11 +16,15 @@ if TYPE_CHECKING:
 
     from moorage_client import ModelInfo
 
+# Of a reason, in a pipe: there is no width to fold it to, and a line should stay one. --json has all of it.
+_PIPED_REASON_COLUMNS = 60
+
 commands = typer.Typer(help="List a server's models; load or unload one.", invoke_without_command=True)
 
 ModelName = Annotated[str, typer.Argument(metavar="MODEL", help="The model's name.")]
 Timeout = Annotated[
-    float | None, typer.Option("--timeout", metavar="SECONDS", min=0, help="Give up after that; by default never.")
+    float | None,
+    typer.Option("--timeout", metavar="SECONDS", callback=above_zero, help="Give up after that; by default never."),
 ]
 
 
@@ -30,7 +34,7 @@ def show(
     target: Target = DEFAULT_TARGET,
     as_json: Annotated[bool, typer.Option("--json", help="For machines: a JSON array, memory in bytes.")] = False,
 ) -> None:
-    """List a server's models: state, device, memory, and why one is not ready."""
+    """List a server's models: state, device, memory, and why one is not ready (in a pipe cut short; see --json)."""
     context.obj = target
     if context.invoked_subcommand is not None:
         return
@@ -39,7 +43,8 @@ def show(
     if as_json:
         typer.echo(json.dumps([asdict(model) for model in models], indent=2))
     else:
-        stdout().print(table(models))
+        console = stdout()
+        console.print(table(models, None if console.is_terminal else _PIPED_REASON_COLUMNS))
 
 
 @commands.command()
@@ -60,22 +65,28 @@ def unload(
     typer.echo(f"unloaded {model}")
 
 
-def table(models: "Sequence[ModelInfo]") -> "Table":
-    """A row per version of a model."""
+def table(models: "Sequence[ModelInfo]", reason_columns: int | None = None) -> "Table":
+    """A row per version of a model; reasons are cut to so many columns, or folded to what the terminal leaves."""
     from rich import box
     from rich.table import Table
     from rich.text import Text
 
-    rendered = Table("Model", "Version", "State", "Device", box=box.SIMPLE_HEAD)
-    rendered.add_column("Memory", justify="right")
-    rendered.add_column("Ready")
+    rendered = Table(box=box.SIMPLE_HEAD)
+    rendered.add_column("Model", overflow="fold")
+    for heading in ("Version", "State", "Device"):
+        rendered.add_column(heading, no_wrap=True)
+    rendered.add_column("Memory", justify="right", no_wrap=True)
+    rendered.add_column("Ready", no_wrap=True)
     rendered.add_column("Reason", overflow="fold")
     for model in models:
         memory = format_bytes(model.memory_bytes)
         ready = Text("yes", style="green") if model.ready else Text("no", style="red")
         # Names and reasons come from the server: plain text, whatever brackets they hold.
         plain = [Text(value) for value in (model.name, model.version, model.state, model.device, memory)]
-        rendered.add_row(*plain, ready, Text(model.reason))
+        reason = Text(" ".join(model.reason.split()))
+        if reason_columns is not None:
+            reason.truncate(reason_columns, overflow="ellipsis")
+        rendered.add_row(*plain, ready, reason)
     return rendered
 
 

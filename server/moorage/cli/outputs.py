@@ -2,6 +2,7 @@
 
 import base64
 import json
+import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -22,12 +23,14 @@ def as_text(metadata: ModelMetadata, outputs: Mapping[str, Array]) -> str:
 
 
 def as_json(metadata: ModelMetadata, outputs: Mapping[str, Array]) -> str:
-    """Every value. BYTES are strings where UTF-8, else {"base64": …}; NaN and Infinity are as Python writes them."""
+    """Every value. BYTES are strings where UTF-8, else {"base64": …}. JSON has no number for what is not finite:
+    "NaN", "Infinity" and "-Infinity" are strings.
+    """
     described = {
         name: {"datatype": datatype, "shape": list(array.shape), "data": _plain(array)}
         for name, datatype, array in _described(metadata, outputs)
     }
-    return json.dumps({"model_name": metadata.name, "outputs": described}, ensure_ascii=False)
+    return json.dumps({"model_name": metadata.name, "outputs": described}, ensure_ascii=False, allow_nan=False)
 
 
 def _described(metadata: ModelMetadata, outputs: Mapping[str, Array]) -> Iterator[tuple[str, str, Array]]:
@@ -55,9 +58,20 @@ def _text_of(element: bytes) -> Any:
 
 
 def _plain(array: Array) -> Any:
-    if array.dtype != object:
+    if not array.size:
         return array.tolist()
-    return np.vectorize(_json_of, otypes=[object])(array).tolist() if array.size else array.tolist()
+    if array.dtype == object:
+        return np.vectorize(_json_of, otypes=[object])(array).tolist()
+    if array.dtype.kind == "f" and not np.isfinite(array).all():
+        return np.vectorize(_finite_or_named, otypes=[object])(array).tolist()
+    return array.tolist()
+
+
+def _finite_or_named(value: Any) -> float | str:
+    number = float(value)
+    if math.isfinite(number):
+        return number
+    return "NaN" if math.isnan(number) else "Infinity" if number > 0 else "-Infinity"
 
 
 def _json_of(element: bytes) -> Any:

@@ -1,5 +1,6 @@
 """A server that a command talks to."""
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated
@@ -17,6 +18,16 @@ Target = Annotated[
     str, typer.Option("--target", metavar="HOST:PORT", envvar="MOORAGE_TARGET", help="The server to talk to.")
 ]
 
+# How gRPC begins where it never reached a server. It marks these by nothing else: code and metadata are as of a status.
+_NO_CONNECTION = ("failed to connect", "errors resolving", "DNS resolution failed", "Name resolution")
+
+
+def above_zero(seconds: float | None) -> float | None:
+    """An option's callback: no time at all could only fail, and is likely meant as no limit."""
+    if seconds is not None and not 0 < seconds < math.inf:
+        raise typer.BadParameter(f"expected seconds above 0, got {seconds:g}")
+    return seconds
+
 
 @contextmanager
 def connected(target: str) -> "Iterator[SyncClient]":
@@ -26,7 +37,7 @@ def connected(target: str) -> "Iterator[SyncClient]":
     with SyncClient(target) as client:
         try:
             yield client
-        except Unavailable as error:
-            fail(f"{target}: {error.message}")
         except MoorageClientError as error:
+            if isinstance(error, Unavailable) and error.message.startswith(_NO_CONNECTION):
+                fail(f"no connection to {target}: {error.message}")
             fail(f"{error.code}: {error.message}")

@@ -40,7 +40,7 @@ def serve(
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] == "moorage":
             raise
-        fail(f"serving needs the package {error.name}: pip install 'moorage[server]'", FAILED)
+        fail(f"to serve: pip install 'moorage[server]' (the package {error.name} is missing)", FAILED)
     try:
         settings = load_settings(config, overrides(models=models, grpc=grpc, http=http, budget=budget))
     except ConfigError as error:

@@ -109,7 +109,7 @@ def parse_manifest(content: bytes, folder: str) -> Manifest:
     except TomlError as error:
         raise ManifestError([f"{MANIFEST_FILE}: {error}"]) from None
     except ValidationError as error:
-        raise ManifestError([problem.text for problem in problems_in(error, Manifest)]) from None
+        raise ManifestError([f"{MANIFEST_FILE}: {problem.text}" for problem in problems_in(error, Manifest)]) from None
 
 
 def _repeated_names(key: str, tensors: Sequence[OutputTable]) -> list[str]:

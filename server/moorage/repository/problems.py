@@ -22,7 +22,7 @@ from moorage.repository.quoting import shown
 Location = tuple[int | str, ...]
 
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]{1,80}")
-_LEAST_LIKENESS = 0.5
+_LEAST_LIKENESS = 0.65  # of a misspelling; below it words that merely share some letters were suggested
 
 
 class Problem(NamedTuple):

@@ -28,6 +28,7 @@ def spec_of(manifest: Manifest, name: str, version: int, path: Path, files: File
         parameters=manifest.parameters,
         fingerprint=files.fingerprint,
         weights_hint_bytes=files.weights_bytes,
+        versions=manifest.versions,
     )
 
 

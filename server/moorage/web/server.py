@@ -11,6 +11,12 @@ import uvicorn
 from moorage.engine.snapshot import ServerSnapshot
 from moorage.web.application import application
 
+# Probes need a handful of connections. More open at once than this get 503: health checks gone wild, or somebody
+# hostile, may not take the event loop's time, which gRPC shares.
+_MAX_CONNECTIONS = 256
+# Connections that the kernel holds until they are accepted; what comes on top it turns away by itself.
+_BACKLOG = 128
+
 
 class HttpServer:
     """Serves the application on one address, from start to stop."""
@@ -66,7 +72,15 @@ class _Server(uvicorn.Server):
 
     def __init__(self, view: Callable[[], ServerSnapshot]) -> None:
         super().__init__(
-            uvicorn.Config(application(view), lifespan="off", ws="none", log_config=None, access_log=False)
+            uvicorn.Config(
+                application(view),
+                lifespan="off",
+                ws="none",
+                log_config=None,
+                access_log=False,
+                limit_concurrency=_MAX_CONNECTIONS,
+                backlog=_BACKLOG,
+            )
         )
         self.has_started = asyncio.Event()
 
@@ -90,7 +104,7 @@ async def _bound_socket(host: str, port: int) -> socket.socket:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.setblocking(False)
         listener.bind(address)
-        listener.listen()
+        listener.listen(_BACKLOG)
     except OSError:
         listener.close()
         raise

@@ -50,6 +50,7 @@ test: check fetch-kserve try-perf-analyzer  ## everything that a machine without
 
 bench: $(VENV)/.dev  ## against a raw grpc.aio server, in one run
 	$(BIN)/python -m benchmarks.hot_path
+	$(BIN)/python -m benchmarks.scheduler_core
 
 format: $(VENV)/.dev
 	$(BIN)/ruff format .

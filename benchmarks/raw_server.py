@@ -22,8 +22,8 @@ def main() -> None:
 
 
 def _tune() -> None:
-    from moorage.cli.environment import prepare_grpc
     from moorage.devices.heap import keep_freed_memory
+    from moorage.rpc.environment import prepare_grpc
 
     os.environ.pop("GRPC_EXPERIMENTS", None)
     prepare_grpc()

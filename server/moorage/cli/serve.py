@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from moorage.cli.environment import prepare_grpc
 from moorage.cli.sizes import format_bytes
 from moorage.cli.terminal import FAILED, WRONG_USAGE, fail, stdout
+from moorage.rpc.environment import prepare_grpc
 
 if TYPE_CHECKING:
     from moorage.app import Started

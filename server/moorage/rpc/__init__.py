@@ -1,0 +1,1 @@
+"""The edge: the only room with grpc and protobuf."""

@@ -59,7 +59,7 @@ class Listener:
         except RuntimeError:
             port = 0
         if not port:
-            raise OSError(f"cannot listen on {address}")
+            raise OSError(f"server.grpc: cannot listen on {address}: the address is taken or not of this machine")
         await self._server.start()
         if address.startswith("unix:"):
             return address

@@ -13,8 +13,8 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from moorage.cli.application import application
-from moorage.cli.environment import prepare_grpc
 from moorage.cli.serve import overrides
+from moorage.rpc.environment import prepare_grpc
 
 
 class PlayedConfigError(Exception):

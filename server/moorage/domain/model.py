@@ -74,6 +74,7 @@ class ModelSpec:
     path: the version's folder; only workers open it.
     fingerprint: changes when the files or the manifest change.
     weights_hint_bytes: size of the weight files on disk; 0 where there are none.
+    versions: which of the model's versions are offered: "latest", "all", or their numbers.
     """
 
     name: str
@@ -93,6 +94,7 @@ class ModelSpec:
     parameters: Mapping[str, Any] = field(default_factory=dict)
     fingerprint: str = ""
     weights_hint_bytes: int = 0
+    versions: str | tuple[int, ...] = "latest"
 
 
 class ModelState(StrEnum):

@@ -55,8 +55,8 @@ def config_of(spec: ModelSpec, device: str) -> pb.ModelConfig:
         ],
         output=[pb.ModelOutput(name=t.name, data_type=_data_type(t), dims=t.shape) for t in spec.outputs],
         instance_group=[_instance_group(spec.name, device)],
+        version_policy=_version_policy(spec.versions),
     )
-    config.version_policy.latest.num_versions = 1
     config.model_transaction_policy.decoupled = False
     config.response_cache.enable = False
     if spec.max_batch_size:
@@ -69,6 +69,14 @@ def config_of(spec: ModelSpec, device: str) -> pb.ModelConfig:
 def _data_type(tensor: TensorSpec) -> "pb.DataType.ValueType":
     name = "STRING" if tensor.datatype.value == "BYTES" else tensor.datatype.value
     return pb.DataType.Value(f"TYPE_{name}")
+
+
+def _version_policy(versions: str | tuple[int, ...]) -> pb.ModelVersionPolicy:
+    if isinstance(versions, tuple):
+        return pb.ModelVersionPolicy(specific=pb.ModelVersionPolicy.Specific(versions=versions))
+    if versions == "all":
+        return pb.ModelVersionPolicy(all=pb.ModelVersionPolicy.All())
+    return pb.ModelVersionPolicy(latest=pb.ModelVersionPolicy.Latest(num_versions=1))
 
 
 def _instance_group(name: str, device: str) -> pb.ModelInstanceGroup:

@@ -1,19 +1,21 @@
 """grpc.health.v1: the server, the inference service, and every model by its name.
 
-The status is read from the snapshot whenever it is asked for. The servicer that comes with grpcio keeps statuses of
-its own, can't forget a model that is gone, and lets one watcher that does not read hold up the updates of all.
+Check reads a status from the snapshot whenever it is asked. For the watchers, of whom there may be thousands, one
+snapshot is taken after each change. The servicer that comes with grpcio keeps statuses of its own, can't forget a model
+that is gone, and lets one watcher that does not read hold up the updates of all.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from typing import TYPE_CHECKING
 
 import grpc
 from grpc_health.v1 import health_pb2
 
 from moorage.domain.errors import ServerDraining
+from moorage.engine.snapshot import ServerSnapshot
 from moorage.rpc.guard import parse, raw_unary, server_stream
-from moorage.rpc.lookup import versions
+from moorage.rpc.lookup import current
 from moorage.rpc.metadata import server_ready
 from moorage.rpc.ports import Backend
 from moorage_protocol.services import INFERENCE_SERVICE
@@ -34,6 +36,7 @@ class Health:
         self._backend = backend
         self._watchers: set[asyncio.Event] = set()
         self._closed = False
+        self._shared: Mapping[str, int] | None = None
         backend.subscribe(self._wake)
 
     def handler(self) -> grpc.GenericRpcHandler:
@@ -47,23 +50,19 @@ class Health:
         self._wake()
 
     def _wake(self) -> None:
+        self._shared = None
         for changed in self._watchers:
             changed.set()
 
-    def _status(self, service: str) -> int:
-        snapshot = self._backend.snapshot()
-        if service in _SERVER_NAMES:
-            serving = server_ready(snapshot)
-        else:
-            models = versions(snapshot, service)
-            if not models and all(broken.name != service for broken in snapshot.broken):
-                return int(_Response.SERVICE_UNKNOWN)
-            serving = not snapshot.draining and any(model.ready for model in models)
-        return int(_Response.SERVING if serving else _Response.NOT_SERVING)
+    def _shared_statuses(self) -> Mapping[str, int]:
+        """Statuses since the last change."""
+        if self._shared is None:
+            self._shared = _statuses(self._backend.snapshot())
+        return self._shared
 
     async def _check(self, body: bytes, context: "Context") -> bytes:
-        status = self._status(_service(body))
-        if status == _Response.SERVICE_UNKNOWN:
+        status = _statuses(self._backend.snapshot()).get(_service(body))
+        if status is None:
             await context.abort(grpc.StatusCode.NOT_FOUND, "unknown service")
         return _serialized(status)
 
@@ -76,7 +75,7 @@ class Health:
             told: int | None = None
             while not self._closed:
                 changed.clear()
-                status = self._status(service)
+                status = self._shared_statuses().get(service, int(_Response.SERVICE_UNKNOWN))
                 if status != told:
                     yield _serialized(status)
                     told = status
@@ -85,6 +84,16 @@ class Health:
         finally:
             self._watchers.discard(changed)
         raise ServerDraining
+
+
+def _statuses(snapshot: ServerSnapshot) -> Mapping[str, int]:
+    """The status of everything that there is, by its name."""
+    serving = dict.fromkeys((broken.name for broken in snapshot.broken), False)
+    for model in current(snapshot):
+        name = model.key.name
+        serving[name] = serving.get(name, False) or (model.ready and not snapshot.draining)
+    serving |= dict.fromkeys(_SERVER_NAMES, server_ready(snapshot))
+    return {name: int(_Response.SERVING if serves else _Response.NOT_SERVING) for name, serves in serving.items()}
 
 
 def _service(body: bytes) -> str:

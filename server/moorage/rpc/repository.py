@@ -10,7 +10,7 @@ from moorage.rpc.wording import quote
 from moorage_protocol import inference as pb
 
 _Entry = pb.RepositoryIndexResponse.ModelIndex
-_MEBIBYTE = 1024 * 1024
+_UNIT = 1024
 
 
 class Repository:
@@ -85,19 +85,30 @@ def _state_text(model: ModelSnapshot) -> str:
 
 
 def _reason_text(model: ModelSnapshot) -> str:
-    told = [_residency_text(model)]
-    if model.reason:
-        told.append(model.reason)
+    """Where the model is and what it holds; why; and what waits."""
+    told = [_residency_text(model), model.reason]
     if model.waiting_rows:
         told.append(f"{model.waiting_rows} rows waiting")
-    return "; ".join(told)
+    return "; ".join(text for text in told if text)
 
 
 def _residency_text(model: ModelSnapshot) -> str:
-    where = f"{model.state.value} on {model.device}" if model.device else model.state.value
+    """The state, unless the reason begins by saying it; the device; the bytes held there."""
+    where = [] if model.reason.startswith(model.state.value) else [model.state.value]
+    where += [f"on {model.device}"] if model.device else []
     held = [f"{_bytes_text(count)} {kind}" for kind, count in sorted(model.leased_bytes.items(), reverse=True) if count]
-    return ", ".join([where, *held])
+    return ", ".join([" ".join(where), *held]).removeprefix(", ")
 
 
 def _bytes_text(count: int) -> str:
-    return f"{count / _MEBIBYTE:.3g} MiB" if count < 1000 * _MEBIBYTE else f"{count / _MEBIBYTE / 1024:.3g} GiB"
+    size = float(count)
+    for unit in ("B", "KiB", "MiB"):
+        if round(size) < _UNIT:  # so that it never reads 1024
+            return _short(size, unit)
+        size /= _UNIT
+    return _short(size, "GiB")
+
+
+def _short(size: float, unit: str) -> str:
+    """Whole where that is exact, or near enough."""
+    return f"{size:.0f} {unit}" if size >= 100 or size == int(size) else f"{size:.1f} {unit}"

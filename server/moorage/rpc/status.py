@@ -117,6 +117,8 @@ def _milliseconds(seconds: float) -> int:
 
 
 def _cut(text: str, limit: int) -> str:
-    """The text on one line, without control characters, and no longer than the limit."""
-    plain = re.sub(r"[\x00-\x1f\x7f\ud800-\udfff]", " ", text[:limit])
-    return plain if len(text) <= limit else plain[: limit - 3] + "..."
+    """The text without control characters, and no longer than the limit; its lines joined by semicolons."""
+    lines = [line.strip() for line in text[: limit + 1].splitlines()]
+    joined = "; ".join(line.rstrip(";") for line in lines if line)
+    plain = re.sub(r"[\x00-\x1f\x7f\ud800-\udfff]", " ", joined)
+    return plain if len(text) <= limit and len(plain) <= limit else plain[: limit - 3] + "..."

@@ -9,12 +9,13 @@ from collections.abc import Sequence
 from google.protobuf.message import DecodeError
 
 from moorage.domain.errors import InvalidRequest
+from moorage.rpc.bounds import BOUNDED_FROM_BYTES, Malformed, check_bounds
 from moorage_protocol import inference as pb
 
 _RAW_INPUT_TAG = 7 << 3 | 2
 _LENGTH_DELIMITED = 2
 _SPLIT_FROM_BYTES = 16 * 1024  # below this, protobuf's own copies cost less than the walk
-_MAX_FIELDS = 256  # more of them are left to protobuf, which walks faster than we do
+_MAX_FIELDS = 256  # with more of them the views would cost more than protobuf's copies
 
 Buffer = bytes | memoryview
 
@@ -34,13 +35,15 @@ def varint(value: int) -> bytes:
 def parse_inference(body: bytes) -> tuple[pb.ModelInferRequest, Sequence[Buffer]]:
     """The request and its raw contents. Of a large body, the contents are views into it.
 
-    Raises InvalidRequest when the bytes are no such message.
+    Raises InvalidRequest when the bytes are no such message, or one that would take long to parse.
     """
     split = _split(body) if len(body) >= _SPLIT_FROM_BYTES else None
     head, raw = split if split is not None else (body, None)
     try:
+        if len(head) >= BOUNDED_FROM_BYTES:
+            check_bounds(head)
         message = pb.ModelInferRequest.FromString(head)
-    except DecodeError:
+    except (DecodeError, Malformed):
         raise InvalidRequest(
             "request", expected="a serialized inference.ModelInferRequest", got=f"{len(body)} bytes that do not parse"
         ) from None
@@ -48,14 +51,14 @@ def parse_inference(body: bytes) -> tuple[pb.ModelInferRequest, Sequence[Buffer]
 
 
 def _split(body: bytes) -> tuple[bytes, list[memoryview]] | None:
-    """All other fields joined, and views of the raw contents; None for anything out of the ordinary."""
+    """All other fields joined, and views of the raw contents; None without any, or for anything unusual."""
     view = memoryview(body)
     others: list[memoryview] = []
     raw: list[memoryview] = []
     position = 0
     for _ in range(_MAX_FIELDS):
         if position == len(body):
-            return b"".join(others), raw
+            return (b"".join(others), raw) if raw else None
         tag = body[position]
         span = _length_delimited(body, position + 1) if tag & 0x87 == _LENGTH_DELIMITED else None
         if span is None:

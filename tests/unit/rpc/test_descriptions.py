@@ -114,6 +114,21 @@ async def test_configuration() -> None:
     assert plain.input[0].data_type == pb.TYPE_BF16
 
 
+@pytest.mark.parametrize(
+    ("versions", "policy"),
+    [
+        ("latest", {"latest": {"num_versions": 1}}),
+        ("all", {"all": {}}),
+        ((1, 3), {"specific": {"versions": [1, 3]}}),
+    ],
+)
+@on_loop
+async def test_version_policy(versions: str | tuple[int, ...], policy: dict[str, Any]) -> None:
+    async with connected(EchoBackend(served(replace(PLAIN, versions=versions)))) as channel:
+        config = (await call(channel, "ModelConfig", pb.ModelConfigRequest(name="plain"))).config
+    assert config.version_policy == pb.ModelVersionPolicy(**policy)
+
+
 @on_loop
 async def test_statistics() -> None:
     async with listening(backend()) as address, triton.InferenceServerClient(address) as client:
@@ -182,6 +197,37 @@ async def test_states_of_models_that_do_not_serve(state: ModelState, text: str) 
     async with connected(EchoBackend(served(PLAIN, state, ready=False))) as channel:
         (entry,) = (await call(channel, "RepositoryIndex", pb.RepositoryIndexRequest())).models
     assert entry.state == text
+
+
+REASONS: list[tuple[ModelState, str, str | None, dict[str, int], str]] = [
+    (ModelState.RESIDENT, "", "cpu", {"weights": 40}, "resident on cpu, 40 B weights"),
+    (
+        ModelState.RESIDENT,
+        "",
+        "cpu",
+        {"weights": 1536, "workspace": 2**30},
+        "resident on cpu, 1 GiB workspace, 1.5 KiB weights",
+    ),
+    (ModelState.RESIDENT, "", "cpu", {"weights": 2**20 - 1}, "resident on cpu, 1.0 MiB weights"),
+    (ModelState.RESIDENT, "", "cpu", {"weights": 300 * 2**30 + 1}, "resident on cpu, 300 GiB weights"),
+    (ModelState.FAILED, "failed to load model 'plain': no file", None, {}, "failed to load model 'plain': no file"),
+    (ModelState.FAILED, "needs 7 bytes", None, {}, "failed; needs 7 bytes"),
+    (ModelState.UNLOADED, "", None, {}, "unloaded"),
+    (ModelState.UNLOADED, "unloaded", None, {}, "unloaded"),
+    (ModelState.LOADING, "loading", "cpu", {"weights": 2**20}, "on cpu, 1 MiB weights; loading"),
+    (ModelState.LOADING, "waiting to load", "cpu", {}, "loading on cpu; waiting to load"),
+]
+
+
+@pytest.mark.parametrize(("state", "reason", "device", "leased", "text"), REASONS)
+@on_loop
+async def test_reasons_are_readable(
+    state: ModelState, reason: str, device: str | None, leased: dict[str, int], text: str
+) -> None:
+    model = replace(served(PLAIN, state), reason=reason, device=device, leased_bytes=leased)
+    async with connected(EchoBackend(model)) as channel:
+        (entry,) = (await call(channel, "RepositoryIndex", pb.RepositoryIndexRequest())).models
+    assert entry.reason == text
 
 
 @on_loop

@@ -7,7 +7,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2
 
 from moorage.domain.tensor import TensorSpec
-from moorage.engine.snapshot import BrokenModel
+from moorage.engine.snapshot import BrokenModel, ServerSnapshot
 from tests.unit.rpc.echo_backend import EchoBackend, echo_spec, served
 from tests.unit.rpc.running import connected, on_loop
 
@@ -64,6 +64,31 @@ async def test_watch_tells_each_change_once() -> None:
         engine.notify()
         assert (await watch.read()).status == NOT_SERVING
         watch.cancel()
+
+
+@on_loop
+async def test_a_change_costs_one_snapshot_for_all_watchers(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = backend()
+    taken = 0
+    snapshot = engine.snapshot
+
+    def counted() -> ServerSnapshot:
+        nonlocal taken
+        taken += 1
+        return snapshot()
+
+    monkeypatch.setattr(engine, "snapshot", counted)
+    async with connected(engine) as channel:
+        stub = health_pb2_grpc.HealthStub(channel)
+        watches = [stub.Watch(health_pb2.HealthCheckRequest(service=name)) for name in ("echo", "", "broken") * 10]
+        first = [(await watch.read()).status for watch in watches]
+        assert first == [SERVING, SERVING, NOT_SERVING] * 10
+        before = taken
+        await engine.unload("echo")
+        assert [(await watch.read()).status for watch in watches[::3]] == [NOT_SERVING] * 10
+        assert taken == before + 1
+        assert await check(channel, "echo") == NOT_SERVING
+        assert taken == before + 2
 
 
 @on_loop

@@ -1,6 +1,7 @@
 import pytest
 
 from moorage.domain.tensor import Datatype, OutputTensor, TensorSpec
+from moorage.rpc.render import MAX_TYPED_BYTES, MAX_TYPED_ELEMENTS, MAX_TYPED_STRINGS
 from moorage_protocol import inference as pb
 from tests.unit.rpc.echo_backend import echo_spec
 from tests.unit.rpc.messages import decode, raw_request, typed_request
@@ -52,6 +53,28 @@ def test_half_precision_forces_raw_for_all() -> None:
     response = render(TYPED, VALUES, HALF)
     assert list(response.raw_output_contents) == [bytes(VALUES.data), bytes(HALF.data)]
     assert not any(tensor.HasField("contents") for tensor in response.outputs)
+
+
+LIMITS = [
+    pytest.param(Datatype.UINT8, MAX_TYPED_ELEMENTS, 1, id="elements"),
+    pytest.param(Datatype.BYTES, MAX_TYPED_STRINGS, 4, id="strings"),
+    pytest.param(Datatype.BYTES, 1, MAX_TYPED_BYTES, id="bytes"),
+]
+
+
+@pytest.mark.parametrize(("datatype", "count", "item_bytes"), LIMITS)
+def test_typed_up_to_its_limits_and_raw_beyond(datatype: Datatype, count: int, item_bytes: int) -> None:
+    def zeros(elements: int) -> OutputTensor:
+        prefix = (item_bytes - 4).to_bytes(4, "little") if datatype is Datatype.BYTES else b""
+        item = prefix + bytes(item_bytes - len(prefix))
+        return OutputTensor("x", datatype, (elements,), memoryview(item * elements))
+
+    within = render(TYPED, zeros(count))
+    assert within.outputs[0].contents.ListFields()
+    assert not within.raw_output_contents
+    beyond = render(TYPED, zeros(count), zeros(1))
+    assert [len(data) for data in beyond.raw_output_contents] == [count * item_bytes, item_bytes]
+    assert not any(tensor.HasField("contents") for tensor in beyond.outputs)
 
 
 def test_no_encoding_to_tell_by_gets_raw() -> None:

@@ -118,6 +118,11 @@ def test_trailers_stay_small_and_on_one_line() -> None:
     assert spelled_bytes < 8 * 1024
 
 
+def test_lines_are_joined_by_semicolons() -> None:
+    outcome = outcome_of(errors.LoadFailed("m", "no inputs\n  name: expected 'm';\n\n\tgot 'n'\n"))
+    assert outcome.message == "failed to load model 'm': no inputs; name: expected 'm'; got 'n'"
+
+
 def test_bugs_are_told_by_their_id_alone() -> None:
     outcome = outcome_of_bug("abc123")
     assert (outcome.code, outcome.message) == (Code.INTERNAL, "internal error, id=abc123")

@@ -85,16 +85,16 @@ def _state_text(model: ModelSnapshot) -> str:
 
 
 def _reason_text(model: ModelSnapshot) -> str:
-    """Where the model is and what it holds; why; and what waits."""
-    told = [_residency_text(model), model.reason]
+    """Where the model is and what it holds; why, where that says more; and what waits."""
+    told = [_residency_text(model), "" if model.reason == model.state.value else model.reason]
     if model.waiting_rows:
         told.append(f"{model.waiting_rows} rows waiting")
     return "; ".join(text for text in told if text)
 
 
 def _residency_text(model: ModelSnapshot) -> str:
-    """The state, unless the reason begins by saying it; the device; the bytes held there."""
-    where = [] if model.reason.startswith(model.state.value) else [model.state.value]
+    """The state, unless the reason is a sentence that begins with it; the device; the bytes held there."""
+    where = [] if model.reason.startswith(f"{model.state.value} ") else [model.state.value]
     where += [f"on {model.device}"] if model.device else []
     held = [f"{_bytes_text(count)} {kind}" for kind, count in sorted(model.leased_bytes.items(), reverse=True) if count]
     return ", ".join([" ".join(where), *held]).removeprefix(", ")

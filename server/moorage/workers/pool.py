@@ -211,7 +211,12 @@ class WorkerPool:
     def _ended_or_other(self, event: Event) -> None:
         if isinstance(event, WorkerLost):
             worker = self._workers.pop(event.worker)
-            log.log(logging.INFO if worker.told_to_end else logging.WARNING, "worker %s %s", event.worker, event.reason)
+            log.log(
+                logging.INFO if worker.told_to_end else logging.WARNING,
+                "worker %s ended: %s",
+                event.worker,
+                event.reason,
+            )
         self._post(event)
 
     async def close(self, grace_s: float) -> None:

@@ -44,6 +44,9 @@ _EXITS = """
     class Exits(Model):
         def load(self, context):
             os._exit(1)
+
+        def infer(self, inputs, batch):
+            return {}
 """
 
 _SEGFAULTS = """
@@ -53,6 +56,9 @@ _SEGFAULTS = """
     class Segfaults(Model):
         def load(self, context):
             ctypes.string_at(0)
+
+        def infer(self, inputs, batch):
+            return {}
 """
 
 
@@ -118,7 +124,7 @@ def test_during_a_load(trial: SharedServer) -> None:
     before = pids(trial.server)
     load = trial.calls.start(pb.RepositoryModelLoadRequest(model_name="loading"), method="RepositoryModelLoad")
     pid = next_pid(trial.server, before)
-    eventually(lambda: trial.calls.index()["loading"].reason.endswith("loading"), what="it is being built")
+    eventually(lambda: "waiting" not in trial.calls.index()["loading"].reason, what="it is being built")
     kill(pid)
     assert not isinstance(load.outcome(), Failure)
     assert trial.calls.is_model_ready("loading")

@@ -73,7 +73,8 @@ def test_no_name_leads_anywhere(watched: SharedServer, outside: Path, name: str)
         if method == "ModelStatistics" and not name:
             continue  # no name: all models
         failed = watched.calls.failure(request, method=method)
-        allowed = _REFUSALS | {"FAILED_PRECONDITION"} if name == "outside" else _REFUSALS
+        # The link is a folder of the repository's, and known to be broken once it was looked at.
+        allowed = _REFUSALS | {"FAILED_PRECONDITION", "UNAVAILABLE"} if name == "outside" else _REFUSALS
         assert failed.code in allowed, f"{method}: {failed}"
         assert str(top) not in failed.message
         assert len(failed.message) < 600

@@ -59,6 +59,9 @@ _FAILS = """
     class Fails(Model):
         def load(self, context):
             raise ERROR
+
+        def infer(self, inputs, batch):
+            return {}
 """
 
 

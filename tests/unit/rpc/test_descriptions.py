@@ -214,7 +214,7 @@ REASONS: list[tuple[ModelState, str, str | None, dict[str, int], str]] = [
     (ModelState.FAILED, "needs 7 bytes", None, {}, "failed; needs 7 bytes"),
     (ModelState.UNLOADED, "", None, {}, "unloaded"),
     (ModelState.UNLOADED, "unloaded", None, {}, "unloaded"),
-    (ModelState.LOADING, "loading", "cpu", {"weights": 2**20}, "on cpu, 1 MiB weights; loading"),
+    (ModelState.LOADING, "loading", "cpu", {"weights": 2**20}, "loading on cpu, 1 MiB weights"),
     (ModelState.LOADING, "waiting to load", "cpu", {}, "loading on cpu; waiting to load"),
 ]
 

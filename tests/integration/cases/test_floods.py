@@ -36,8 +36,12 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture
 def calls(address: str) -> Iterator[Calls]:
-    """A channel, with a sentinel on another beside the trial."""
-    with sentinel(address), calls_to(address) as calls:
+    """A channel, with a sentinel on another beside the trial.
+
+    Its bound is wider here: gRPC's own copies of an 80 MB message take a tenth of a second or two, whatever is in it.
+    Read and answered without bounds, these bodies held everybody up for seconds.
+    """
+    with sentinel(address, limit_s=0.6), calls_to(address) as calls:
         yield calls
 
 

@@ -8,11 +8,15 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping
 
+import psutil
+
 # A worker sends a sign of life this often, from outside Python, so that no model can hold it back.
 HEARTBEAT_S = 0.2
-# So many checks in a row without one, and it is given up. Counted in checks rather than in seconds, since a
-# server that was itself not running has not looked.
+# So many checks in a row without one, and a process that the system says is stopped is given up. Counted in checks
+# rather than in seconds, since a server that was itself not running has not looked.
 MISSED_HEARTBEATS = 5
+# One that is not stopped is only short of processor time, as on a saturated core: seconds of that have been seen.
+MISSED_HEARTBEATS_AT_MOST = 50
 START_TIMEOUT_S = 60.0
 # A process that ends closes its sockets a moment before the kernel tells of its end.
 _LAST_MOMENTS_S = 0.1
@@ -68,9 +72,16 @@ class WorkerProcess:
 
     def _check_heartbeat(self) -> None:
         self._missed = 0 if self._beats() else self._missed + 1
-        if self._missed >= MISSED_HEARTBEATS:
+        if self._missed >= MISSED_HEARTBEATS_AT_MOST or (self._missed >= MISSED_HEARTBEATS and self._is_stopped()):
             self.kill(f"no sign of life for {self._missed * HEARTBEAT_S:.1f} s")
         self._schedule_check()
+
+    def _is_stopped(self) -> bool:
+        """Whether somebody has sent it SIGSTOP. A process under a debugger is not meant."""
+        try:
+            return psutil.Process(self.pid).status() == psutil.STATUS_STOPPED
+        except psutil.Error:
+            return False
 
     def _beats(self) -> bool:
         try:

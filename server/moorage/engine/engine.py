@@ -12,6 +12,7 @@ from moorage.domain.errors import InferenceFailed, LoadFailed, ServerDraining
 from moorage.domain.model import ModelKey
 from moorage.domain.request import InferenceRequest
 from moorage.domain.tensor import OutputTensor
+from moorage.engine.gathering import GATHER_S, Gathering
 from moorage.engine.ports import Workers
 from moorage.engine.settlements import Settlements
 from moorage.engine.statistics import Statistics
@@ -38,6 +39,8 @@ class Engine:
         self._loop = asyncio.get_running_loop()
         self._failure: asyncio.Future[None] = self._loop.create_future()
         self._scheduled = False
+        self._gathering = Gathering(self.now)
+        self._gather_timer: asyncio.TimerHandle | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at_s = float("inf")
         self._last_request_id = 0
@@ -117,6 +120,8 @@ class Engine:
 
     def _drain_events(self) -> None:
         pending = self._events
+        if self._gathering:
+            pending.appendleft(events.RequestsArrived(self._gathering.take()))
         while pending:
             self._handle(pending.popleft())
         self._arm_timer()
@@ -153,13 +158,22 @@ class Engine:
         ticket: Ticket[T] = Ticket(request, render, self._loop.create_future())
         self._tickets[request.request_id] = ticket
         self._idle.clear()
-        self.post(events.RequestArrived(request))
+        if self._gathering.add(request, len(self._tickets)):
+            self._schedule()
+        elif self._gather_timer is None:
+            self._gather_timer = self._loop.call_later(GATHER_S, self._gathered)
         try:
             return await ticket.future
         except asyncio.CancelledError:
             if self._take(request.request_id) is not None:
                 self.post(events.RequestCancelled(request.request_id))
             raise
+
+    def _gathered(self) -> None:
+        """Nobody waits longer for company."""
+        self._gather_timer = None
+        if self._gathering:
+            self._schedule()
 
     def _take(self, request_id: int) -> Ticket[Any] | None:
         """Remove a ticket, as it is about to complete. None if it has completed already."""
@@ -183,6 +197,7 @@ class Engine:
                 log.exception("rendering the result of a run of %s failed", run.key)
                 ticket.fail(InferenceFailed(run.key.name, self.report(run.key.name, "result could not be rendered")))
         self.statistics.run_succeeded(run, result, answered, now)
+        self._gathering.answered(run, result, now)
         self._need_workers().trim(run)
 
     def _fail(self, action: actions.Fail) -> None:
@@ -235,8 +250,9 @@ class Engine:
 
     def _fail_all_open(self) -> None:
         """The owner is gone: nobody may wait for it."""
-        if self._timer is not None:
-            self._timer.cancel()
+        for timer in (self._timer, self._gather_timer):
+            if timer is not None:
+                timer.cancel()
         for request_id in list(self._tickets):
             ticket = self._take(request_id)
             if ticket is not None:

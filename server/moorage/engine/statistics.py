@@ -56,7 +56,10 @@ class Statistics:
         self._models: dict[tuple[str, int], _Model] = {}
 
     def _of(self, key: ModelKey) -> _Model:
-        return self._models.setdefault((key.name, key.version), _Model())
+        model = self._models.get((key.name, key.version))
+        if model is None:
+            model = self._models[key.name, key.version] = _Model()
+        return model
 
     def run_succeeded(self, run: Run, result: RunResult, answered: Sequence[InferenceRequest], now: float) -> None:
         """Count a run, and those of its members that were answered."""
@@ -65,7 +68,9 @@ class Statistics:
         model.rows += sum(request.rows for request in answered)
         model.runs += 1
         model.compute.add(len(answered), result)
-        model.batches.setdefault(run.rows, _Compute()).add(1, result)
+        if run.rows not in model.batches:
+            model.batches[run.rows] = _Compute()
+        model.batches[run.rows].add(1, result)
         for request in answered:
             model.success.add(1, int((now - request.arrived_s) * _NANOSECONDS))
             model.queue.add(1, int((run.started_s - request.arrived_s) * _NANOSECONDS))

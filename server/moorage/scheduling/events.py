@@ -15,6 +15,13 @@ class RequestArrived:
 
 
 @dataclass(frozen=True, slots=True)
+class RequestsArrived:
+    """Several at once: all of them are queued before any run is started, so that they can share it."""
+
+    requests: tuple[InferenceRequest, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class RequestCancelled:
     """The caller has gone. Harmless for a request that is already answered."""
 
@@ -109,6 +116,7 @@ class DrainStarted:
 
 Event = (
     RequestArrived
+    | RequestsArrived
     | RequestCancelled
     | RunFinished
     | RunFailed

@@ -1,9 +1,10 @@
 """The scheduler: one event in, the actions that follow from it out."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, assert_never
 
-from moorage.domain.model import ModelState
+from moorage.domain.model import ModelKey, ModelState
+from moorage.domain.request import InferenceRequest
 from moorage.scheduling import events, integrity
 from moorage.scheduling.actions import Action
 from moorage.scheduling.departures import Departures
@@ -32,7 +33,8 @@ class Scheduler:
         self._loads = Loads(self.state, self._requests, self._runs, self._workers, self._departures)
         self._losses = Losses(self.state, self._requests, self._runs, self._workers, self._departures, self._loads)
         self._handlers: dict[type, Callable[[Any, float], None]] = {
-            events.RequestArrived: self._request_arrived,
+            events.RequestArrived: lambda event, now: self._requests_arrived((event.request,), now),
+            events.RequestsArrived: lambda event, now: self._requests_arrived(event.requests, now),
             events.RequestCancelled: lambda event, now: self._requests.cancelled(event.request_id),
             events.RunFinished: lambda event, now: self._runs.finished(event.run_id, event.result, now),
             events.RunFailed: lambda event, now: self._runs.failed(event.run_id, event.error, now),
@@ -85,14 +87,17 @@ class Scheduler:
             self._runs.start_waiting(device, now)
             self._loads.pump(device)
 
-    def _request_arrived(self, event: events.RequestArrived, now: float) -> None:
-        model = self._requests.arrived(event.request, now)
-        if model is None:
-            return
-        if model.state is ModelState.UNLOADED:
-            self._loads.request(model.key, now)
-        else:
-            self._runs.start_next(model, now)
+    def _requests_arrived(self, requests: Iterable[InferenceRequest], now: float) -> None:
+        joined: dict[ModelKey, ModelRecord] = {}
+        for request in requests:
+            model = self._requests.arrived(request, now)
+            if model is not None:
+                joined[model.key] = model
+        for model in joined.values():
+            if model.state is ModelState.UNLOADED:
+                self._loads.request(model.key, now)
+            else:
+                self._runs.start_next(model, now)
 
     def _model_registered(self, event: events.ModelRegistered, now: float) -> None:
         assert event.key not in self.state.models, f"{event.key} registered twice"

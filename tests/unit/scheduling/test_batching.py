@@ -1,8 +1,10 @@
 import pytest
 
 from moorage.domain.model import ModelSpec
+from moorage.scheduling import events
 from moorage.scheduling.batching import form_batch
 from moorage.scheduling.queue import Entry
+from tests.support.core import Core
 from tests.support.scheduling import make_request, make_spec
 
 
@@ -48,3 +50,18 @@ def test_those_whose_batch_failed_go_alone() -> None:
     assert form_batch(waiting, BATCHED, free_bytes=0, max_input_bytes=8) == waiting[:1]
     waiting[0].alone = False
     assert form_batch(waiting, BATCHED, free_bytes=0, max_input_bytes=8) == waiting[:1]
+
+
+def test_requests_that_arrive_together_share_a_run() -> None:
+    core = Core()
+    core.resident()
+    together = tuple(make_request(number) for number in (1, 2, 3))
+    assert core.send(events.RequestsArrived(together)) == ["execute 1 2 3"]
+
+
+def test_of_several_that_arrive_together_each_goes_to_its_model() -> None:
+    core = Core()
+    first = core.resident(make_spec("first"))
+    second = core.resident(make_spec("second"))
+    together = (make_request(1, model=first), make_request(2, model=second), make_request(3, model=first))
+    assert core.send(events.RequestsArrived(together)) == ["execute 1 3", "execute 2"]

@@ -16,7 +16,7 @@ from moorage.scheduling.events import (
     LoadRequested,
     ModelLoaded,
     ModelRegistered,
-    RequestArrived,
+    RequestsArrived,
     RunFinished,
     WorkerUp,
 )
@@ -80,13 +80,13 @@ class Bench:
     def serve_each(self, requests: Iterable[InferenceRequest]) -> None:
         """Answer every request before the next arrives."""
         for request in requests:
-            self.send(RequestArrived(request))
+            self.send(RequestsArrived((request,)))
             self.finish_all()
 
     def keep_waiting(self, requests: Iterable[InferenceRequest]) -> None:
         """One more arrives for each that is answered, so that as many wait as before."""
         for request in requests:
-            self.send(RequestArrived(request))
+            self.send(RequestsArrived((request,)))
             self.send(RunFinished(self.running.pop(0), RESULT))
 
 
@@ -113,7 +113,7 @@ def _cases() -> Iterator[tuple[str, float]]:
     for models in (1, 10, 1000):
         bench = Bench(models)
         for request in bench.requests(10_000 + models):
-            bench.send(RequestArrived(request))
+            bench.send(RequestsArrived((request,)))
         yield f"{models:>5} models, 10,000 waiting", _best(bench, bench.keep_waiting)
     bench = Bench(1, max_batch_size=32)
     yield "    1 model, in batches of 32", _best(bench, lambda requests: _in_batches(bench, requests))
@@ -121,7 +121,7 @@ def _cases() -> Iterator[tuple[str, float]]:
 
 def _in_batches(bench: Bench, requests: Iterable[InferenceRequest]) -> None:
     for number, request in enumerate(requests, start=1):
-        bench.send(RequestArrived(request))
+        bench.send(RequestsArrived((request,)))
         if number % 32 == 0:
             bench.finish_all()
 

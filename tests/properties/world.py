@@ -64,7 +64,7 @@ class World:
         model = self.scheduler.state.models.get(request.model)
         if model is not None and model.state is ModelState.UNLOADED:
             self.loads_implied.add(request.model)
-        self.send(events.RequestArrived(request))
+        self.send(events.RequestsArrived((request,)))
         self._note_new_load(request.model, self.loads_implied)
 
     def _note_new_load(self, key: ModelKey, loads: set[ModelKey]) -> None:

@@ -62,7 +62,7 @@ class Core:
         return self.send(events.UnloadRequested(key))
 
     def arrive(self, request: InferenceRequest) -> list[str]:
-        return self.send(events.RequestArrived(request))
+        return self.send(events.RequestsArrived((request,)))
 
     def cancel(self, request_id: int) -> list[str]:
         return self.send(events.RequestCancelled(request_id))

@@ -55,12 +55,7 @@ def never_fits(state: State, model: ModelRecord, rows: int) -> ModelTooLarge | N
     needed_bytes = workspace_bytes + weights_bytes + state.context_bytes[budget.device]
     if needed_bytes <= budget.capacity_bytes:
         return None
-    return ModelTooLarge(
-        f"a run of {rows} rows of model '{model.key.name}'",
-        device=budget.device,
-        needed_bytes=needed_bytes,
-        capacity_bytes=budget.capacity_bytes,
-    )
+    return budget.too_large(f"a run of {rows} rows of model '{model.key.name}'", needed_bytes)
 
 
 def is_ready(state: State, model: ModelRecord) -> bool:

@@ -4,6 +4,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
+from moorage.domain.errors import MemoryExhausted, ModelTooLarge
+
 
 class LeaseKind(StrEnum):
     """What leased bytes are for: a worker process's overhead, a model's weights, or one run's memory."""
@@ -63,6 +65,14 @@ class DeviceBudget:
         lease.size_bytes = size_bytes
         self._count(lease.kind, growth_bytes)
         return True
+
+    def too_large(self, what: str, needed_bytes: int) -> ModelTooLarge:
+        """The refusal of what can never fit here."""
+        return ModelTooLarge(what, device=self.device, needed_bytes=needed_bytes, capacity_bytes=self.capacity_bytes)
+
+    def exhausted(self, what: str, needed_bytes: int, free_bytes: int) -> MemoryExhausted:
+        """The refusal of what does not fit beside what is held. free_bytes: what it could have had."""
+        return MemoryExhausted(what, device=self.device, needed_bytes=needed_bytes, free_bytes=free_bytes)
 
     def release(self, lease: Lease) -> None:
         """End a lease.

@@ -8,15 +8,11 @@ from moorage.domain.request import InferenceRequest, RunResult
 
 
 @dataclass(frozen=True, slots=True)
-class RequestArrived:
-    """A decoded request asks to be served. Its id has never been used before."""
-
-    request: InferenceRequest
-
-
-@dataclass(frozen=True, slots=True)
 class RequestsArrived:
-    """Several at once: all of them are queued before any run is started, so that they can share it."""
+    """Decoded requests ask to be served. Their ids have never been used before.
+
+    All of them are queued before any run is started, so that they can share it.
+    """
 
     requests: tuple[InferenceRequest, ...]
 
@@ -115,8 +111,7 @@ class DrainStarted:
 
 
 Event = (
-    RequestArrived
-    | RequestsArrived
+    RequestsArrived
     | RequestCancelled
     | RunFinished
     | RunFailed

@@ -1,6 +1,6 @@
 """Models coming into memory. Every byte is leased before a worker is told to take it."""
 
-from moorage.domain.errors import LoadFailed, MemoryExhausted, ModelNotFound, ModelNotReady, ModelTooLarge, MoorageError
+from moorage.domain.errors import LoadFailed, ModelNotFound, ModelNotReady, MoorageError
 from moorage.domain.model import ModelKey, ModelState
 from moorage.scheduling.actions import Load, LoadSettled
 from moorage.scheduling.budget import DeviceBudget, LeaseKind
@@ -58,7 +58,7 @@ class Loads:
             return LoadFailed(model.key.name, f"no device of this server matches placement.devices = {allowed}")
         needed_bytes = least_bytes(model.spec, state.context_bytes[budget.device])
         if needed_bytes > budget.capacity_bytes:
-            return _too_large(model, budget, needed_bytes)
+            return budget.too_large(f"model '{model.key.name}'", needed_bytes)
         model.device = budget.device
         return None
 
@@ -87,7 +87,10 @@ class Loads:
             if something_moves(self._state, device):
                 blocked = True
             else:
-                self._departures.give_up(model, _no_memory(model, budget))
+                self._departures.give_up(
+                    model,
+                    budget.exhausted(f"model '{key.name}'", expected_weights_bytes(model.spec), budget.free_bytes),
+                )
 
     def _advance(self, model: ModelRecord, budget: DeviceBudget) -> bool:
         """Lease, then start the worker, then have it build the model. False where memory is what it waits for."""
@@ -119,7 +122,8 @@ class Loads:
             self._runs.start_next(model, now)
             return
         # It is there already, so the ledger was wrong for a moment: out with it at once.
-        model.failure = _larger_than_free(model, budget, held_bytes)
+        free_bytes = budget.free_bytes + model.weights.size_bytes
+        model.failure = budget.exhausted(f"model '{key.name}', as measured,", held_bytes, free_bytes)
         self._departures.settle(model, model.failure)
         self._requests.fail_waiting(model, model.failure)
         self._departures.send_away(model, now)
@@ -158,31 +162,3 @@ class Loads:
             self._workers.kill(worker, f"loading {key} took too long")
         else:
             self._departures.give_up(model, error)
-
-
-def _too_large(model: ModelRecord, budget: DeviceBudget, needed_bytes: int) -> ModelTooLarge:
-    return ModelTooLarge(
-        f"model '{model.key.name}'",
-        device=budget.device,
-        needed_bytes=needed_bytes,
-        capacity_bytes=budget.capacity_bytes,
-    )
-
-
-def _no_memory(model: ModelRecord, budget: DeviceBudget) -> MemoryExhausted:
-    return MemoryExhausted(
-        f"model '{model.key.name}'",
-        device=budget.device,
-        needed_bytes=expected_weights_bytes(model.spec),
-        free_bytes=budget.free_bytes,
-    )
-
-
-def _larger_than_free(model: ModelRecord, budget: DeviceBudget, held_bytes: int) -> MemoryExhausted:
-    assert model.weights is not None
-    return MemoryExhausted(
-        f"model '{model.key.name}', as measured,",
-        device=budget.device,
-        needed_bytes=held_bytes,
-        free_bytes=budget.free_bytes + model.weights.size_bytes,
-    )

@@ -160,9 +160,5 @@ def _crowded_out(model: ModelRecord, entry: Entry, budget: DeviceBudget) -> Memo
     needed_bytes = model.spec.memory.workspace_bytes(entry.request.rows)
     if needed_bytes <= budget.free_without_runs_bytes:
         return None
-    return MemoryExhausted(
-        f"a run of {entry.request.rows} rows of model '{model.key.name}'",
-        device=budget.device,
-        needed_bytes=needed_bytes,
-        free_bytes=budget.free_without_runs_bytes,
-    )
+    what = f"a run of {entry.request.rows} rows of model '{model.key.name}'"
+    return budget.exhausted(what, needed_bytes, budget.free_without_runs_bytes)

@@ -33,7 +33,6 @@ class Scheduler:
         self._loads = Loads(self.state, self._requests, self._runs, self._workers, self._departures)
         self._losses = Losses(self.state, self._requests, self._runs, self._workers, self._departures, self._loads)
         self._handlers: dict[type, Callable[[Any, float], None]] = {
-            events.RequestArrived: lambda event, now: self._requests_arrived((event.request,), now),
             events.RequestsArrived: lambda event, now: self._requests_arrived(event.requests, now),
             events.RequestCancelled: lambda event, now: self._requests.cancelled(event.request_id),
             events.RunFinished: lambda event, now: self._runs.finished(event.run_id, event.result, now),

@@ -1,9 +1,7 @@
 """Both clients against a real server."""
 
-import asyncio
 import threading
-from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from collections.abc import Callable
 
 import grpc
 import numpy as np
@@ -20,20 +18,10 @@ from moorage_client import (
     SyncClient,
 )
 from moorage_protocol import inference as pb
+from tests.support.in_a_loop import with_client
 from tests.support.protocol_server import Behaviour, Failure
 
-Result = TypeVar("Result")
 PUSHBACK = (("grpc-retry-pushback-ms", "20"),)
-
-
-def with_client(server: Behaviour, use: Callable[[Client], Awaitable[Result]]) -> Result:
-    """What `use` makes of an aio client, in a loop of its own."""
-
-    async def run() -> Result:
-        async with Client(server.target) as client:
-            return await use(client)
-
-    return asyncio.run(run())
 
 
 def test_every_operation_of_the_aio_client(server: Behaviour) -> None:

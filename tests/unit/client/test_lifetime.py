@@ -3,9 +3,7 @@
 import asyncio
 import threading
 import time
-from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
 
 import pytest
 
@@ -16,20 +14,10 @@ from moorage_client import (
     SyncClient,
     Unavailable,
 )
+from tests.support.in_a_loop import with_client
 from tests.support.protocol_server import Behaviour, protocol_server
 
-Result = TypeVar("Result")
 PUSHBACK = (("grpc-retry-pushback-ms", "20"),)
-
-
-def with_client(server: Behaviour, use: Callable[[Client], Awaitable[Result]]) -> Result:
-    """What `use` makes of an aio client, in a loop of its own."""
-
-    async def run() -> Result:
-        async with Client(server.target) as client:
-            return await use(client)
-
-    return asyncio.run(run())
 
 
 def test_a_server_out_of_reach_is_unavailable() -> None:

@@ -9,9 +9,11 @@ CLIENTS := tests/e2e/clients
 KSERVE := .venv-kserve
 PERF_ANALYZER := .cache/perf_analyzer/perf_analyzer
 
-.PHONY: demo serve test check bench format fetch-kserve fetch-perf-analyzer try-perf-analyzer clean
+.PHONY: demo serve test check soak bench format fetch-kserve fetch-perf-analyzer try-perf-analyzer clean
 
-$(VENV)/.dev: pyproject.toml protos/inference/grpc_service.proto protos/inference/model_config.proto protos/build_hook.py
+PROTOS := protos/inference/grpc_service.proto protos/inference/model_config.proto protos/moorage/v1/admin.proto
+
+$(VENV)/.dev: pyproject.toml $(PROTOS) protos/build_hook.py
 	@test -d $(VENV) || $(PYTHON) -m venv $(VENV)
 	@echo "Installing into $(VENV) (a few minutes the first time)"
 	@$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev]'
@@ -46,11 +48,16 @@ try-perf-analyzer: $(VENV)/.dev
 	@$(MAKE) --no-print-directory fetch-perf-analyzer || echo "No perf_analyzer: its tests are skipped"
 
 test: check fetch-kserve try-perf-analyzer  ## everything that a machine without a GPU can show
-	HF_HUB_OFFLINE=1 $(BIN)/python -m pytest --cov --cov-report=term:skip-covered
+	HF_HUB_OFFLINE=1 $(BIN)/python -m pytest tests/unit --cov --cov-report=term:skip-covered
+	HF_HUB_OFFLINE=1 $(BIN)/python -m pytest --ignore tests/unit
 
-bench: $(VENV)/.dev  ## against a raw grpc.aio server, in one run
+soak: $(VENV)/.dev  ## the scheduler against twenty times as many random worlds; half an hour
+	MOORAGE_TEST_EXAMPLES=40000 $(BIN)/python -m pytest tests/properties tests/simulation tests/gpu
+
+bench: $(VENV)/.dev  ## beside a raw grpc.aio server, the core alone, and priorities; ten minutes
 	$(BIN)/python -m benchmarks.hot_path
 	$(BIN)/python -m benchmarks.scheduler_core
+	$(BIN)/python -m benchmarks.disb
 
 format: $(VENV)/.dev
 	$(BIN)/ruff format .

@@ -7,6 +7,8 @@ A model is a class in `model.py` inside a version folder of the repository:
     class Doubler(Model):
         def infer(self, inputs, batch):
             return {"y": inputs["x"] * 2}
+
+One whose requests are long, and may have to give way between steps, is a SteppedModel instead.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,7 +19,17 @@ from typing import Any
 from moorage.domain.request import ParameterValue
 from moorage.domain.tensor import TensorSpec
 
-__all__ = ["Batch", "BatchMember", "Model", "ModelContext", "TensorSpec"]
+__all__ = [
+    "Batch",
+    "BatchMember",
+    "Loadable",
+    "Model",
+    "ModelContext",
+    "StartingRequest",
+    "Step",
+    "SteppedModel",
+    "TensorSpec",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +69,27 @@ class Batch:
     shapes: Mapping[str, tuple[int, ...]]
 
 
-class Model:
-    """Base class of a model. All three methods run in a worker process, never in the server's.
+@dataclass(frozen=True, slots=True)
+class StartingRequest(BatchMember):
+    """The request that a stepped model begins. shapes: the declared shape of every input, with the batch axis."""
+
+    shapes: Mapping[str, tuple[int, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What a step did for one request.
+
+    outputs: of its last step: by name, as `Model.infer` returns them, with the rows of that request alone.
+    done: whether it was the last. Outputs of any other step are not looked at.
+    """
+
+    outputs: Mapping[str, Any] | None = None
+    done: bool = False
+
+
+class Loadable:
+    """What every model has. All methods run in a worker process, never in the server's.
 
     A model's runs come one at a time, from one thread; other models of the same worker run beside it.
     An exception fails the requests of that run with INTERNAL and an error id; its traceback goes to the log.
@@ -66,6 +97,24 @@ class Model:
 
     def load(self, context: ModelContext) -> None:
         """Bring the weights to `context.device`. Called once, before the first run."""
+
+    def unload(self) -> None:
+        """Release what does not go away with the object itself. Optional."""
+
+    def offload(self) -> None:
+        """Free the device: keep the weights elsewhere until `restore`. Called between runs. Optional, like restore.
+
+        The default, which the worker brings, moves every module and tensor that the object holds.
+        """
+        raise NotImplementedError("the default is the worker's: define offload and restore without calling it")
+
+    def restore(self) -> None:
+        """Undo `offload`: the next call is a run. The default moves back what the default of offload moved."""
+        raise NotImplementedError("the default is the worker's: define offload and restore without calling it")
+
+
+class Model(Loadable):
+    """Base class of a model that answers a batch at once."""
 
     def infer(self, inputs: Mapping[str, Any], batch: Batch) -> Mapping[str, Any]:
         """Compute one batch.
@@ -78,5 +127,40 @@ class Model:
         """
         raise NotImplementedError(f"{type(self).__name__} must define infer(inputs, batch)")
 
-    def unload(self) -> None:
-        """Release what does not go away with the object itself. Optional."""
+
+class SteppedModel(Loadable):
+    """Base class of a model that works on a request in steps, keeping a state of it between them.
+
+    A step serves several requests together; they join and leave between steps, and there a request can be made to
+    wait. A state is any object; the worker forgets it when its request is done or given up.
+    """
+
+    def start(self, inputs: Mapping[str, Any], request: StartingRequest) -> Any:
+        """Begin one request; returns its state, of which no step has been done yet.
+
+        inputs: as `Model.infer` gets them, of this request alone. They are copies, and last as long as they are kept.
+        """
+        raise NotImplementedError(f"{type(self).__name__} must define start(inputs, request)")
+
+    def step(self, states: Sequence[Any]) -> Sequence[Step]:
+        """Do one step of every request; returns a Step each, in the same order. States are changed in place.
+
+        If it raises, the states of all these requests are lost, and each is tried again from its start by itself.
+        """
+        raise NotImplementedError(f"{type(self).__name__} must define step(states)")
+
+    def state_bytes(self, state: Any) -> int:
+        """Bytes of the device that a state holds. The default, which the worker brings, counts tensors and arrays."""
+        raise NotImplementedError("the default is the worker's: define state_bytes without calling it")
+
+    def suspend(self, state: Any) -> Any:
+        """Free the device: returns the state as it is kept on the host. Optional, like resume.
+
+        The default, which the worker brings, moves every tensor that it finds in the state: in dicts, lists, tuples,
+        dataclasses and attributes.
+        """
+        raise NotImplementedError("the default is the worker's: define suspend and resume without calling it")
+
+    def resume(self, state: Any) -> Any:
+        """Undo `suspend`: takes what it returned, and returns the state as steps take it."""
+        raise NotImplementedError("the default is the worker's: define suspend and resume without calling it")

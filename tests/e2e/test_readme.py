@@ -107,7 +107,7 @@ def test_the_commands(server: RunningServer) -> None:
     moorage = f"{shlex.quote(sys.executable)} -m moorage"
     outputs = [run(["bash", "-c", line.replace(COMMAND, moorage)], server) for line in asking]
     listed, inferred = outputs
-    assert re.search(r"doubler +1 +READY", listed)
+    assert re.search(r"doubler +1 +resident", listed)
     assert "[[2. 4. 6. 8.]]" in inferred
 
 

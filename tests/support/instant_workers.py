@@ -9,8 +9,12 @@ from moorage.scheduling.actions import Run
 from moorage.scheduling.events import (
     Event,
     ModelLoaded,
+    ModelOffloaded,
+    ModelRestored,
     ModelUnloaded,
     RunFinished,
+    StatesDropped,
+    StatesSuspended,
     WorkerLost,
     WorkerUp,
 )
@@ -38,6 +42,18 @@ class InstantWorkers:
 
     def unload(self, name: str, key: ModelKey) -> None:
         self._post(ModelUnloaded(key))
+
+    def offload(self, name: str, key: ModelKey) -> None:
+        self._post(ModelOffloaded(key))
+
+    def restore(self, name: str, key: ModelKey) -> None:
+        self._post(ModelRestored(key))
+
+    def suspend(self, name: str, key: ModelKey, request_ids: tuple[int, ...]) -> None:
+        self._post(StatesSuspended(key, request_ids))
+
+    def drop(self, name: str, key: ModelKey, request_ids: tuple[int, ...]) -> None:
+        self._post(StatesDropped(key, request_ids))
 
     def execute(self, run: Run) -> None:
         self.runs.append(run)

@@ -12,7 +12,8 @@ from typing import Any
 import grpc
 
 from moorage_protocol import inference as pb
-from moorage_protocol.services import INFERENCE_METHODS, INFERENCE_SERVICE, Method
+from moorage_protocol.services import ADMIN_SERVICE, INFERENCE_METHODS, INFERENCE_SERVICE, Method
+from tests.support.admin_service import Administration, admin_handlers
 
 Metadata = tuple[tuple[str, str | bytes], ...]
 
@@ -39,6 +40,7 @@ class Behaviour:
     readiness: list[bool] = field(default_factory=list)
     corrupt: Callable[[pb.ModelInferResponse], object] | None = None
     hold: Callable[[], object] | None = None
+    administration: Administration = field(default_factory=Administration)
 
     @property
     def target(self) -> str:
@@ -80,12 +82,14 @@ def protocol_server(port: int = 0) -> Iterator[Behaviour]:
     behaviour = Behaviour()
     server = grpc.server(ThreadPoolExecutor(max_workers=8))
     handlers = {method.name: _handler(behaviour, method) for method in _unary(INFERENCE_METHODS.values())}
-    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(INFERENCE_SERVICE, handlers),))
+    admin = grpc.method_handlers_generic_handler(ADMIN_SERVICE, admin_handlers(behaviour.administration))
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(INFERENCE_SERVICE, handlers), admin))
     behaviour.port = server.add_insecure_port(f"127.0.0.1:{port}")
     server.start()
     try:
         yield behaviour
     finally:
+        behaviour.administration.lost.set()
         server.stop(grace=None).wait()
 
 

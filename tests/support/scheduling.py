@@ -3,13 +3,27 @@
 from collections.abc import Hashable
 from pathlib import PurePath
 
-from moorage.domain.model import Isolation, Loading, MemoryPolicy, ModelKey, ModelSpec, QueuePolicy
+from moorage.domain.model import (
+    Isolation,
+    Loading,
+    MemoryPolicy,
+    ModelKey,
+    ModelSpec,
+    PreemptionPolicy,
+    QueuePolicy,
+    SharePolicy,
+    SimulatedCosts,
+)
 from moorage.domain.request import InferenceRequest, RunResult
 from moorage.scheduling.state import Limits
 
 MODEL = ModelKey("model", 1)
 NO_BOUND = QueuePolicy()
+NO_SHARE = SharePolicy()
+BY_STEPS = PreemptionPolicy()
 NO_LIMITS = Limits()
+# Models may be put out as soon as they are there.
+UNGUARDED = Limits(min_residency_s=0.0)
 RESULT = RunResult(outputs=(), input_ns=1, infer_ns=2, output_ns=3)
 
 
@@ -26,7 +40,14 @@ def make_spec(
     devices: tuple[str, ...] = ("*",),
     queue: QueuePolicy = NO_BOUND,
     load_timeout_s: float = 100.0,
+    share: SharePolicy = NO_SHARE,
+    preemption: PreemptionPolicy = BY_STEPS,
+    steps: int = 1,
+    state: int = 0,
+    growth: int = 0,
+    offloads: bool = False,
 ) -> ModelSpec:
+    """steps, growth (of a state, in each step) and offloads are for whoever plays its worker."""
     return ModelSpec(
         name=name,
         version=1,
@@ -39,8 +60,12 @@ def make_spec(
         load_timeout_s=load_timeout_s,
         isolation=isolation,
         devices=devices,
-        memory=MemoryPolicy(weights, fixed, per_row),
+        memory=MemoryPolicy(weights, fixed, per_row, state or None),
         queue=queue,
+        share=share,
+        preemption=preemption,
+        simulated=SimulatedCosts(steps=steps, state_bytes=state),
+        parameters={"growth": growth, "offloads": offloads},
         weights_hint_bytes=hint,
     )
 
@@ -54,6 +79,7 @@ def make_request(
     arrived_s: float = 0.0,
     deadline_s: float = 1000.0,
     batch_key: Hashable | None = "same",
+    priority: int = 0,
 ) -> InferenceRequest:
     return InferenceRequest(
         request_id=request_id,
@@ -65,4 +91,5 @@ def make_request(
         arrived_s=arrived_s,
         deadline_s=deadline_s,
         batch_key=batch_key,
+        priority=priority,
     )

@@ -90,7 +90,7 @@ TAG = """
             return {"y": y}
 """
 
-# Takes 0.3 s to load; its weights are parameters.weights_mib of real memory.
+# Takes 0.3 s to load, or parameters.load_s; its weights are parameters.weights_mib of real memory.
 FAT = """
     import time
     import torch
@@ -98,10 +98,11 @@ FAT = """
 
     class Fat(Model):
         def load(self, context):
-            time.sleep(0.3)
+            time.sleep(context.parameters.get("load_s", 0.3))
             self.weights = torch.ones(context.parameters["weights_mib"] * 2**20 // 4)
 
         def infer(self, inputs, batch):
+            time.sleep(max(member.parameters.get("delay_ms", 0) for member in batch.requests) / 1000)
             return {"y": inputs["x"] * self.weights[0]}
 """
 
@@ -126,13 +127,25 @@ def write_simulated_model(
     max_batch_size: int = 8,
     extra: str = "",
     top: str = "",
+    simulated: str = "",
 ) -> Path:
-    """A model that takes its time and answers with zeros; its worker starts at once. Its folder."""
+    """A model that takes its time and answers with zeros; its worker starts at once. Its folder.
+
+    simulated: more keys of its table [simulated].
+    """
     folder = write_python_model(root, name, "", max_batch_size=max_batch_size, top=top, extra=extra)
     manifest = (folder / "model.toml").read_text().replace('"python"', '"simulated"')
-    (folder / "model.toml").write_text(f"{manifest}\n[simulated]\nload_s = {load_s}\nrun_s = {run_s}\n")
+    table = f"[simulated]\nload_s = {load_s}\nrun_s = {run_s}\n{dedent(simulated)}\n"
+    (folder / "model.toml").write_text(f"{manifest}\n{table}")
     return folder
 
 
+def write_fat_model(root: Path, name: str, mib: int, *, load_s: float = 0.3, top: str = "") -> Path:
+    """A FAT model that says how large it is. Its folder."""
+    extra = f'[memory]\nweights = "{mib} MiB"\n[parameters]\nweights_mib = {mib}\nload_s = {load_s}\n'
+    return write_python_model(root, name, FAT, top=top, extra=extra)
+
+
+ON_DEMAND = 'load = "on_demand"\n'
 DEDICATED = '[placement]\nisolation = "dedicated"\n'
 EXPLICIT = 'load = "explicit"\n'

@@ -8,6 +8,7 @@
 `Client` is the same for asyncio.
 """
 
+from moorage_client.admin import Hold
 from moorage_client.aio import Client
 from moorage_client.errors import (
     Aborted,
@@ -25,29 +26,49 @@ from moorage_client.errors import (
     Unauthenticated,
     Unavailable,
 )
+from moorage_client.holders import Holder
 from moorage_client.messages import ModelInfo, ModelMetadata, ServerMetadata, TensorMetadata
-from moorage_client.sync import SyncClient
+from moorage_client.status import (
+    BrokenModel,
+    DeviceStatus,
+    Explanation,
+    ModelPolicy,
+    ModelStatus,
+    ResidencyCounts,
+    Snapshot,
+)
+from moorage_client.sync import SyncClient, SyncHold
 from moorage_client.tensors import BFloat16, datatype_of, dtype_of
 
 __all__ = [
     "Aborted",
     "BFloat16",
+    "BrokenModel",
     "Cancelled",
     "Client",
     "DeadlineExceeded",
+    "DeviceStatus",
+    "Explanation",
     "FailedPrecondition",
+    "Hold",
+    "Holder",
     "InvalidRequest",
     "InvalidResponse",
     "ModelInfo",
     "ModelMetadata",
     "ModelNotFound",
+    "ModelPolicy",
+    "ModelStatus",
     "MoorageClientError",
     "NotSupported",
     "Overloaded",
     "PermissionDenied",
+    "ResidencyCounts",
     "ServerFailure",
     "ServerMetadata",
+    "Snapshot",
     "SyncClient",
+    "SyncHold",
     "TensorMetadata",
     "Unauthenticated",
     "Unavailable",

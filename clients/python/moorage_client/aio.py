@@ -2,7 +2,7 @@
 
 import asyncio
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 import grpc
 import grpc.aio
@@ -73,10 +73,14 @@ class _AioTransport:
             raise
         return reply
 
+    def stream(self, method: str, request: Message, answer: type[Answer]) -> "_AioStream[Answer]":
+        if self._closed:
+            raise Cancelled("the client is closed")
+        return _AioStream(self._methods[method](request, metadata=self._metadata))
+
     def _was_closed_meanwhile(self) -> bool:
         """Whether a cancellation came from closing the channel, not from whoever cancelled the caller's task."""
-        task = asyncio.current_task()
-        return self._closed and task is not None and not task.cancelling()
+        return self._closed and not _is_being_cancelled()
 
     async def connect(self, timeout_s: float) -> bool:
         try:
@@ -92,3 +96,33 @@ class _AioTransport:
     async def close(self) -> None:
         self._closed = True
         await self._channel.close()
+
+
+class _AioStream(Generic[Answer]):
+    def __init__(self, call: Any) -> None:
+        self._call = call
+        self._reading: asyncio.Future[Any] | None = None
+
+    async def read(self) -> Answer | None:
+        if self._reading is None:
+            self._reading = asyncio.ensure_future(self._call.read())
+        try:
+            # gRPC ends a call whose read is cancelled. Who stops waiting does not mean that: `cancel` does.
+            answer = await asyncio.shield(self._reading)
+        except grpc.aio.AioRpcError as error:
+            raise from_status(error.code(), error.details(), error.trailing_metadata()) from None
+        except asyncio.CancelledError:
+            if not _is_being_cancelled():
+                raise Cancelled("the client was closed, or the call cancelled") from None
+            raise
+        self._reading = None
+        return None if answer is grpc.aio.EOF else answer
+
+    def cancel(self) -> None:
+        self._call.cancel()
+
+
+def _is_being_cancelled() -> bool:
+    """Whether a CancelledError is meant for the task that runs."""
+    task = asyncio.current_task()
+    return task is None or task.cancelling() > 0

@@ -1,11 +1,12 @@
 """What both clients' channels have in common."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import grpc
 import grpc.aio
 
-from moorage_protocol.services import INFERENCE_METHODS
+from moorage_protocol.services import ADMIN_METHODS, INFERENCE_METHODS, Method
 
 CHANNEL_OPTIONS: tuple[tuple[str, int], ...] = (
     # The server bounds what it takes; a client that asked for a large answer wants all of it.
@@ -16,9 +17,12 @@ CHANNEL_OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.max_reconnect_backoff_ms", 2000),
 )
 
+# No name is in both services.
+_METHODS: Mapping[str, Method] = {**INFERENCE_METHODS, **ADMIN_METHODS}
+
 
 class Methods:
-    """The callables of the inference service on one channel; each costs more to make than to keep."""
+    """The callables of the services on one channel; each costs more to make than to keep."""
 
     def __init__(self, channel: grpc.Channel | grpc.aio.Channel) -> None:
         self._channel = channel
@@ -27,8 +31,9 @@ class Methods:
     def __getitem__(self, name: str) -> Any:
         """Call it with a request; on an aio channel the answer is awaited. Raises KeyError for an unknown method."""
         if name not in self._callables:
-            method = INFERENCE_METHODS[name]
-            self._callables[name] = self._channel.unary_unary(
+            method = _METHODS[name]
+            make: Any = self._channel.unary_stream if method.server_streaming else self._channel.unary_unary
+            self._callables[name] = make(
                 method.path,
                 request_serializer=method.request.SerializeToString,
                 response_deserializer=method.response.FromString,

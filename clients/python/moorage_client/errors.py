@@ -1,19 +1,33 @@
 """What can go wrong with a call, as exceptions; and how a gRPC status becomes one of them.
 
 Every error says its `code` (the name of the gRPC status), a `message`, and in `retry_after_s` how long the server
-asked to wait before trying again, where it said so.
+asked to wait before trying again, where it said so. A refusal of Moorage has its figures in `details`.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from importlib import import_module
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 import grpc
+
+from moorage_client.holders import Holder, parse_holders
 
 _PUSHBACK_KEY = "grpc-retry-pushback-ms"
 _DETAILS_KEY = "grpc-status-details-bin"
 
 MetadataPairs = Iterable[tuple[str, str | bytes]]
+
+
+class Details(NamedTuple):
+    """What the google.rpc details of a status say. figures: of its ErrorInfo."""
+
+    reason: str = ""
+    figures: Mapping[str, str] = MappingProxyType({})
+    retry_after_s: float | None = None
+
+
+NO_DETAILS = Details()
 
 
 class MoorageClientError(Exception):
@@ -22,18 +36,33 @@ class MoorageClientError(Exception):
     code: name of the gRPC status, such as "NOT_FOUND".
     retry_after_s: seconds the server asked to wait before trying again; None where it did not say.
     may_retry: false where the server said that trying again is pointless.
+    reason: the server's word for the kind of failure, such as "MEMORY_EXHAUSTED"; empty where it gave none.
+    details: its figures, by name, such as "bytes_needed" and "bytes_free" (docs/protocol.md lists them).
     """
 
     code = "UNKNOWN"
 
     def __init__(
-        self, message: str, *, code: str | None = None, retry_after_s: float | None = None, may_retry: bool = True
+        self,
+        message: str,
+        *,
+        code: str | None = None,
+        retry_after_s: float | None = None,
+        may_retry: bool = True,
+        details: Details = NO_DETAILS,
     ) -> None:
         super().__init__(message)
         self.message = message
         self.code = code or type(self).code
         self.retry_after_s = retry_after_s
         self.may_retry = may_retry
+        self.reason = details.reason
+        self.details = details.figures
+
+    @property
+    def held_by(self) -> tuple[Holder, ...]:
+        """Where memory was not free: who holds it, the largest first, at most eight; otherwise empty."""
+        return parse_holders(self.details.get("held_by", ""))
 
 
 class InvalidRequest(MoorageClientError):
@@ -135,41 +164,44 @@ _BY_CODE: dict[str, type[MoorageClientError]] = {
 
 def from_status(code: grpc.StatusCode, message: str | None, metadata: MetadataPairs = ()) -> MoorageClientError:
     """The error of a call that ended with that status, message and trailing metadata. Never raises."""
-    retry_after_s, may_retry = _retry_advice(metadata)
+    values = dict(metadata)
+    packed = values.get(_DETAILS_KEY)
+    details = _read_details(packed) if isinstance(packed, bytes) else NO_DETAILS
+    retry_after_s, may_retry = _retry_advice(values.get(_PUSHBACK_KEY), details)
     kind = _BY_CODE.get(code.name, MoorageClientError)
-    return kind(message or code.name, code=code.name, retry_after_s=retry_after_s, may_retry=may_retry)
+    return kind(message or code.name, code=code.name, retry_after_s=retry_after_s, may_retry=may_retry, details=details)
 
 
-def _retry_advice(metadata: MetadataPairs) -> tuple[float | None, bool]:
+def _retry_advice(pushback: str | bytes | None, details: Details) -> tuple[float | None, bool]:
     """Seconds to wait, if the server said; and whether it left trying again open.
 
     A pushback that is negative or no number forbids another try, as gRPC's retry design has it.
     """
-    values = dict(metadata)
-    pushback = values.get(_PUSHBACK_KEY)
-    if pushback is not None:
-        try:
-            pushback_s = int(pushback) / 1000
-        except ValueError:
-            return None, False
-        return (pushback_s, True) if pushback_s >= 0 else (None, False)
-    details = values.get(_DETAILS_KEY)
-    return (_retry_info_s(details) if isinstance(details, bytes) else None), True
+    if pushback is None:
+        return details.retry_after_s, True
+    try:
+        pushback_s = int(pushback) / 1000
+    except ValueError:
+        return None, False
+    return (pushback_s, True) if pushback_s >= 0 else (None, False)
 
 
-def _retry_info_s(details: bytes) -> float | None:
-    """Seconds of the google.rpc.RetryInfo in these details; None without one, or without googleapis-common-protos."""
+def _read_details(packed: bytes) -> Details:
+    """What these details say; nothing without googleapis-common-protos, or where they are damaged."""
     try:
         status_pb2: Any = import_module("google.rpc.status_pb2")
         error_details_pb2: Any = import_module("google.rpc.error_details_pb2")
         message: Any = import_module("google.protobuf.message")
     except ImportError:
-        return None
-    retry_info = error_details_pb2.RetryInfo()
+        return NO_DETAILS
+    info, retry = error_details_pb2.ErrorInfo(), error_details_pb2.RetryInfo()
+    retry_after_s: float | None = None
     try:
-        for detail in status_pb2.Status.FromString(details).details:
-            if detail.Unpack(retry_info):
-                return float(retry_info.retry_delay.seconds + retry_info.retry_delay.nanos / 1e9)
+        for detail in status_pb2.Status.FromString(packed).details:
+            if detail.Unpack(retry):
+                retry_after_s = retry.retry_delay.seconds + retry.retry_delay.nanos / 1e9
+            else:
+                detail.Unpack(info)
     except message.DecodeError:
-        pass  # the details are advice: the error is reported without them
-    return None
+        return NO_DETAILS  # the details are advice: the error is reported without them
+    return Details(info.reason, MappingProxyType(dict(info.metadata)), retry_after_s)

@@ -1,53 +1,26 @@
 """The protocol's operations over any transport. Written once, as coroutines: both clients run these."""
 
-import random
 import time
 from collections.abc import Mapping, Sequence
-from typing import Protocol, TypeVar
-
-from google.protobuf.message import Message
 
 from moorage_client import messages
+from moorage_client.admin import AdminOperations
 from moorage_client.errors import DeadlineExceeded, InvalidResponse, Unavailable
 from moorage_client.messages import InferenceOptions, ModelInfo, ModelMetadata, ParameterValue, ServerMetadata
-from moorage_client.retries import with_retries
 from moorage_client.tensors import Array, Tensor
 from moorage_protocol import inference as pb
 
 _FIRST_POLL_S = 0.02
 _LONGEST_POLL_S = 0.5
 
-Answer = TypeVar("Answer", bound=Message)
 
-
-class Transport(Protocol):
-    """One connection to a server. The sync one blocks in these methods and never suspends."""
-
-    async def call(self, method: str, request: Message, answer: type[Answer], timeout_s: float | None) -> Answer:
-        """The answer, which is of the type `answer`, of one unary call. Raises MoorageClientError."""
-
-    async def connect(self, timeout_s: float) -> bool:
-        """Wait until the connection stands; false if it does not in time."""
-
-    async def sleep(self, delay_s: float) -> None:
-        """Wait that long."""
-
-
-class Operations:
+class Operations(AdminOperations):
     """What a client can ask of a server.
 
     Every method raises MoorageClientError (see moorage_client.errors for the kinds). Calls that failed because the
     server was out of reach, or overloaded with a time to come back, are tried again within their timeout.
     Cancellation of any of them ends the call, on the server too.
     """
-
-    def __init__(self, transport: Transport, *, attempts: int, timeout_s: float | None) -> None:
-        if attempts < 1:
-            raise ValueError(f"attempts: expected at least 1, got {attempts}")
-        self._transport = transport
-        self._attempts = attempts
-        self._timeout_s = timeout_s
-        self._rng = random.Random()
 
     async def is_live(self) -> bool:
         """Whether the server runs. Raises Unavailable where it can't be reached."""
@@ -155,15 +128,3 @@ class Operations:
         except (Unavailable, DeadlineExceeded) as error:
             return error.message
         return ""
-
-    async def _query(self, method: str, request: Message, answer: type[Answer]) -> Answer:
-        return await self._call(method, request, answer, self._timeout_s)
-
-    async def _call(self, method: str, request: Message, answer: type[Answer], timeout_s: float | None) -> Answer:
-        return await with_retries(
-            lambda left_s: self._transport.call(method, request, answer, left_s),
-            sleep=self._transport.sleep,
-            rng=self._rng,
-            attempts=self._attempts,
-            timeout_s=timeout_s,
-        )

@@ -1,22 +1,21 @@
 """The blocking client: the same operations over a blocking channel."""
 
-from collections.abc import Coroutine, Mapping, Sequence
-from time import sleep
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Self
 
 import grpc
-from google.protobuf.message import Message
 
-from moorage_client.channels import CHANNEL_OPTIONS, Methods
-from moorage_client.errors import Cancelled, from_status
+from moorage_client.admin import DEFAULT_MAX_WAIT_S
+from moorage_client.admin import Hold as _Hold
+from moorage_client.blocking import BlockingTransport, run
+from moorage_client.errors import MoorageClientError
 from moorage_client.messages import ModelInfo, ModelMetadata, ParameterValue, ServerMetadata
 from moorage_client.operations import Operations
+from moorage_client.status import Explanation, ModelPolicy, Snapshot
 from moorage_client.tensors import Array, Tensor
 from moorage_protocol import inference as pb
-
-Answer = TypeVar("Answer", bound=Message)
-Result = TypeVar("Result")
 
 
 class SyncClient:
@@ -38,48 +37,48 @@ class SyncClient:
         credentials: grpc.ChannelCredentials | None = None,
         metadata: tuple[tuple[str, str], ...] = (),
     ) -> None:
-        self._transport = _BlockingTransport(target, credentials, metadata)
+        self._transport = BlockingTransport(target, credentials, metadata)
         self._operations = Operations(self._transport, attempts=attempts, timeout_s=timeout_s)
 
     def is_live(self) -> bool:
         """Whether the server runs."""
-        return _run(self._operations.is_live())
+        return run(self._operations.is_live())
 
     def is_ready(self) -> bool:
         """Whether the server takes work."""
-        return _run(self._operations.is_ready())
+        return run(self._operations.is_ready())
 
     def is_model_ready(self, model: str, version: str = "") -> bool:
         """Whether a request for the model would be accepted now."""
-        return _run(self._operations.is_model_ready(model, version))
+        return run(self._operations.is_model_ready(model, version))
 
     def server_metadata(self) -> ServerMetadata:
         """Name, version and extensions of the server."""
-        return _run(self._operations.server_metadata())
+        return run(self._operations.server_metadata())
 
     def metadata(self, model: str, version: str = "") -> ModelMetadata:
         """Inputs and outputs of a model."""
-        return _run(self._operations.metadata(model, version))
+        return run(self._operations.metadata(model, version))
 
     def config(self, model: str, version: str = "") -> pb.ModelConfig:
         """The model's configuration, as the protocol's own message."""
-        return _run(self._operations.config(model, version))
+        return run(self._operations.config(model, version))
 
     def models(self) -> tuple[ModelInfo, ...]:
         """Every version of every model in the repository."""
-        return _run(self._operations.models())
+        return run(self._operations.models())
 
     def statistics(self, model: str = "", version: str = "") -> tuple[pb.ModelStatistics, ...]:
         """Counts and durations of a model, or of all; as the protocol's own messages."""
-        return _run(self._operations.statistics(model, version))
+        return run(self._operations.statistics(model, version))
 
     def load(self, model: str, *, timeout_s: float | None = None) -> None:
         """Load a model, or load it again; returns when it is ready."""
-        _run(self._operations.load(model, timeout_s=timeout_s))
+        run(self._operations.load(model, timeout_s=timeout_s))
 
     def unload(self, model: str, *, timeout_s: float | None = None) -> None:
         """Unload a model, after the work it has accepted."""
-        _run(self._operations.unload(model, timeout_s=timeout_s))
+        run(self._operations.unload(model, timeout_s=timeout_s))
 
     def infer(  # noqa: PLR0913 the protocol's options, each with a default
         self,
@@ -94,7 +93,7 @@ class SyncClient:
         request_id: str = "",
     ) -> dict[str, Array]:
         """Run the model; all its outputs by name, or those named in `outputs`."""
-        return _run(
+        return run(
             self._operations.infer(
                 model,
                 inputs,
@@ -109,7 +108,60 @@ class SyncClient:
 
     def wait_until_ready(self, timeout_s: float, models: Sequence[str] = ()) -> None:
         """Wait for the server to be reachable and ready, and for these models to be."""
-        _run(self._operations.wait_until_ready(timeout_s, models))
+        run(self._operations.wait_until_ready(timeout_s, models))
+
+    def snapshot(self) -> Snapshot:
+        """The state of the server now."""
+        return run(self._operations.snapshot())
+
+    def watch(self, interval_s: float = 1.0) -> Iterator[Snapshot]:
+        """The state now, then whenever it is another one. Blocks in between; close the iterator to end it."""
+        snapshots = self._operations.watch(interval_s)
+        try:
+            while (snapshot := run(_next(snapshots))) is not None:
+                yield snapshot
+        finally:
+            run(snapshots.aclose())
+
+    def set_policy(  # noqa: PLR0913 an option of the policy each
+        self,
+        model: str,
+        *,
+        version: str = "",
+        priority: int | None = None,
+        reserved_bytes: int | None = None,
+        limit_bytes: int | None = None,
+        no_limit: bool = False,
+        pinned: bool | None = None,
+    ) -> ModelPolicy:
+        """Change a model's standing where something is given; all of it, as it is then."""
+        return run(
+            self._operations.set_policy(
+                model,
+                version=version,
+                priority=priority,
+                reserved_bytes=reserved_bytes,
+                limit_bytes=limit_bytes,
+                no_limit=no_limit,
+                pinned=pinned,
+            )
+        )
+
+    def explain(self, model: str, rows: int, *, priority: int = 0, version: str = "") -> Explanation:
+        """Whether the model could run so many rows now, and what would have to give way."""
+        return run(self._operations.explain(model, rows, priority=priority, version=version))
+
+    @contextmanager
+    def hold(
+        self, device: str, size_bytes: int, *, priority: int = 0, max_wait_s: float = DEFAULT_MAX_WAIT_S
+    ) -> "Iterator[SyncHold]":
+        """Bytes of a device's budget for this process, for as long as one is inside. Use as `with`."""
+        hold = self._operations.hold(device, size_bytes, priority=priority, max_wait_s=max_wait_s)
+        granted = run(hold.__aenter__())
+        try:
+            yield SyncHold(granted)
+        finally:
+            run(hold.__aexit__(None, None, None))
 
     def close(self) -> None:
         """End the connection at once; calls under way in other threads raise Cancelled."""
@@ -124,62 +176,19 @@ class SyncClient:
         self.close()
 
 
-def _run(coroutine: Coroutine[Any, Any, Result]) -> Result:
-    """The result of a coroutine over the blocking transport, which never suspends: one push runs it to its end.
+class SyncHold:
+    """Bytes of a device that are yours for now."""
 
-    No event loop, hence no thread: grpc.aio in a second thread's loop would disturb a loop the caller may have.
-    """
-    try:
-        coroutine.send(None)
-    except StopIteration as end:
-        result: Result = end.value
-        return result
-    coroutine.close()
-    raise AssertionError("a blocking operation suspended")
+    def __init__(self, hold: _Hold) -> None:
+        self.device = hold.device
+        self.size_bytes = hold.size_bytes
+        self._hold = hold
+
+    def wait_until_lost(self) -> MoorageClientError:
+        """Block until the hold ends by itself, such as with its server; why it did. The bytes are no longer yours."""
+        return run(self._hold.wait_until_lost())
 
 
-class _BlockingTransport:
-    def __init__(
-        self, target: str, credentials: grpc.ChannelCredentials | None, metadata: tuple[tuple[str, str], ...]
-    ) -> None:
-        if credentials is None:
-            self._channel = grpc.insecure_channel(target, CHANNEL_OPTIONS)
-        else:
-            self._channel = grpc.secure_channel(target, credentials, CHANNEL_OPTIONS)
-        self._metadata = metadata
-        self._methods = Methods(self._channel)
-        self._closed = False
-
-    async def call(self, method: str, request: Message, answer: type[Answer], timeout_s: float | None) -> Answer:
-        if self._is_closed():
-            raise Cancelled("the client is closed")
-        try:
-            reply: Answer = self._methods[method](request, timeout=timeout_s, metadata=self._metadata)
-        except grpc.RpcError as error:
-            call: Any = error  # what a unary call raises is also a grpc.Call
-            raise from_status(call.code(), call.details(), call.trailing_metadata() or ()) from None
-        except ValueError:
-            if self._is_closed():  # by another thread, just now: gRPC says so with a ValueError
-                raise Cancelled("the client was closed") from None
-            raise
-        return reply
-
-    async def connect(self, timeout_s: float) -> bool:
-        ready = grpc.channel_ready_future(self._channel)
-        try:
-            ready.result(timeout=timeout_s)
-        except grpc.FutureTimeoutError:
-            return False
-        finally:
-            ready.cancel()
-        return True
-
-    async def sleep(self, delay_s: float) -> None:
-        sleep(delay_s)  # noqa: ASYNC251 blocking is what this transport is for
-
-    def _is_closed(self) -> bool:
-        return self._closed
-
-    def close(self) -> None:
-        self._closed = True
-        self._channel.close()
+async def _next(snapshots: AsyncGenerator[Snapshot]) -> Snapshot | None:
+    """The next one; None after the last."""
+    return await anext(snapshots, None)

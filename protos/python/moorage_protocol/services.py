@@ -12,6 +12,7 @@ from google.protobuf.message_factory import GetMessageClass
 from moorage_protocol.pool import POOL
 
 INFERENCE_SERVICE: Final = "inference.GRPCInferenceService"
+ADMIN_SERVICE: Final = "moorage.v1.AdminService"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,3 +46,4 @@ def _method(service: str, method: MethodDescriptor) -> Method:
 
 
 INFERENCE_METHODS: Final = methods(INFERENCE_SERVICE)
+ADMIN_METHODS: Final = methods(ADMIN_SERVICE)

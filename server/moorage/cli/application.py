@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from moorage import __version__
-from moorage.cli import infer, models, serve
+from moorage.cli import explain, hold, infer, models, serve, simulate
 
 application = typer.Typer(
     help="Moorage: many models, one GPU's memory. Serves models over gRPC, and talks to servers that do.",
@@ -33,3 +33,6 @@ def _options(
 application.command("serve")(serve.serve)
 application.add_typer(models.commands, name="models")
 application.command("infer")(infer.infer)
+application.command("simulate")(simulate.simulate)
+application.command("explain")(explain.explain)
+application.command("hold")(hold.hold)

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from moorage.cli.remote import DEFAULT_TARGET, Target, above_zero, connected
+from moorage.cli.remote import DEFAULT_TARGET, ModelVersion, Priority, Target, above_zero, connected
 from moorage.cli.terminal import WRONG_USAGE, fail, stdout
 
 
@@ -34,7 +34,8 @@ def infer(  # noqa: PLR0913, PLR0917 an option of the command each
         OutputFormat,
         typer.Option("--output", help="text abbreviates; json prints every value, NaN and Infinity as strings."),
     ] = OutputFormat.TEXT,
-    version: Annotated[str, typer.Option("--model-version", metavar="N", help="By default the latest.")] = "",
+    version: ModelVersion = "",
+    priority: Priority = 0,
     timeout_s: Annotated[
         float | None,
         typer.Option("--timeout", metavar="SECONDS", callback=above_zero, help="Above 0; by default the model's own."),
@@ -55,7 +56,7 @@ def infer(  # noqa: PLR0913, PLR0917 an option of the command each
         with connected(target) as client:
             metadata = client.metadata(model, version)
             tensors = inputs.tensors(metadata, sources)
-            results = client.infer(model, tensors, version=version, timeout_s=timeout_s)
+            results = client.infer(model, tensors, version=version, priority=priority, timeout_s=timeout_s)
     except InputError as error:
         fail(str(error), WRONG_USAGE)
     if output is OutputFormat.JSON:

@@ -1,25 +1,22 @@
-"""`moorage models`: what a server has; load and unload."""
+"""`moorage models`: what a server has and who holds what; load, unload, and standing."""
 
 import json
-from collections.abc import Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from moorage.cli.remote import DEFAULT_TARGET, Target, above_zero, connected
-from moorage.cli.sizes import format_bytes
-from moorage.cli.terminal import stdout
-
-if TYPE_CHECKING:
-    from rich.table import Table
-
-    from moorage_client import ModelInfo
+from moorage.cli.listing import piped_table, rows_of, share_text, terminal_table
+from moorage.cli.remote import DEFAULT_TARGET, AsJson, ModelVersion, Target, above_zero, connected
+from moorage.cli.sizes import parse_size
+from moorage.cli.terminal import WRONG_USAGE, fail, stdout
 
 # Of a reason, in a pipe: there is no width to fold it to, and a line should stay one. --json has all of it.
 _PIPED_REASON_COLUMNS = 60
 
-commands = typer.Typer(help="List a server's models; load or unload one.", invoke_without_command=True)
+commands = typer.Typer(
+    help="List a server's models; load or unload one, or change its standing.", invoke_without_command=True
+)
 
 ModelName = Annotated[str, typer.Argument(metavar="MODEL", help="The model's name.")]
 Timeout = Annotated[
@@ -32,19 +29,21 @@ Timeout = Annotated[
 def show(
     context: typer.Context,
     target: Target = DEFAULT_TARGET,
-    as_json: Annotated[bool, typer.Option("--json", help="For machines: a JSON array, memory in bytes.")] = False,
+    as_json: AsJson = False,
 ) -> None:
-    """List a server's models: state, device, memory, and why one is not ready (in a pipe cut short; see --json)."""
+    """List a server's models: where their weights are, what they hold, their share, what waits and runs, and why one
+    is not ready (in a pipe cut short; see --json).
+    """
     context.obj = target
     if context.invoked_subcommand is not None:
         return
     with connected(target) as client:
-        models = client.models()
+        rows = rows_of(client)
     if as_json:
-        typer.echo(json.dumps([asdict(model) for model in models], indent=2))
+        typer.echo(json.dumps([asdict(row) for row in rows], indent=2))
     else:
         console = stdout()
-        console.print(table(models, None if console.is_terminal else _PIPED_REASON_COLUMNS))
+        console.print(terminal_table(rows) if console.is_terminal else piped_table(rows, _PIPED_REASON_COLUMNS))
 
 
 @commands.command()
@@ -65,29 +64,40 @@ def unload(
     typer.echo(f"unloaded {model}")
 
 
-def table(models: "Sequence[ModelInfo]", reason_columns: int | None = None) -> "Table":
-    """A row per version of a model; reasons are cut to so many columns, or folded to what the terminal leaves."""
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
-
-    rendered = Table(box=box.SIMPLE_HEAD)
-    rendered.add_column("Model", overflow="fold")
-    for heading in ("Version", "State", "Device"):
-        rendered.add_column(heading, no_wrap=True)
-    rendered.add_column("Memory", justify="right", no_wrap=True)
-    rendered.add_column("Ready", no_wrap=True)
-    rendered.add_column("Reason", overflow="fold")
-    for model in models:
-        memory = format_bytes(model.memory_bytes)
-        ready = Text("yes", style="green") if model.ready else Text("no", style="red")
-        # Names and reasons come from the server: plain text, whatever brackets they hold.
-        plain = [Text(value) for value in (model.name, model.version, model.state, model.device, memory)]
-        reason = Text(" ".join(model.reason.split()))
-        if reason_columns is not None:
-            reason.truncate(reason_columns, overflow="ellipsis")
-        rendered.add_row(*plain, ready, reason)
-    return rendered
+@commands.command()
+def policy(  # noqa: PLR0913, PLR0917 an option of the command each
+    context: typer.Context,
+    model: ModelName,
+    priority: Annotated[
+        int | None, typer.Option("--priority", min=1, max=5, help="Of requests that name none; 1 is the highest.")
+    ] = None,
+    reserved: Annotated[
+        str | None, typer.Option("--reserved", metavar="SIZE", help="Kept on its device for this model alone.")
+    ] = None,
+    limit: Annotated[
+        str | None, typer.Option("--limit", metavar="SIZE|none", help="The most that its executions may hold.")
+    ] = None,
+    pinned: Annotated[
+        bool | None, typer.Option("--pinned/--no-pinned", help="Whether its weights are safe from eviction.")
+    ] = None,
+    version: ModelVersion = "",
+    target: Target = DEFAULT_TARGET,
+    as_json: AsJson = False,
+) -> None:
+    """Change a model's standing among the others, until the server ends; prints all of it, as it is then."""
+    if priority is None and reserved is None and limit is None and pinned is None:
+        fail("nothing to change: give --priority, --reserved, --limit or --pinned", WRONG_USAGE)
+    with connected(_target(context, target)) as client:
+        changed = client.set_policy(
+            model,
+            version=version,
+            priority=priority,
+            reserved_bytes=None if reserved is None else parse_size("--reserved", reserved),
+            limit_bytes=None if limit in (None, "none") else parse_size("--limit", limit),
+            no_limit=limit == "none",
+            pinned=pinned,
+        )
+    typer.echo(json.dumps(asdict(changed)) if as_json else f"{model}: {share_text(changed)}")
 
 
 def _target(context: typer.Context, target: str) -> str:

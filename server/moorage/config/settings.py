@@ -8,18 +8,20 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainValidat
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from moorage.config.address import EXPECTED_ADDRESS, Address, parse_address, parse_optional_address
-from moorage.devices.host import total_memory_bytes
+from moorage.config.defaults import MAX_RUN_SLOTS, with_defaults
+from moorage.config.footprints import EXPECTED_FOOTPRINTS, default_footprints, parse_footprints
 from moorage.repository.quantities import EXPECTED_BYTES, Bytes
 from moorage.repository.quoting import shown
 
 # gRPC keeps message sizes in a signed 32-bit number.
 MAX_MESSAGE_BYTES = 2**31 - 1
-_CUDA_CONTEXT_BYTES = 512 * 1024 * 1024
 
-_EXPECTED_GRACE = "seconds from 0 to 86400"
+_EXPECTED_SECONDS = "seconds from 0 to 86400"
 _EXPECTED_HANG = "seconds from 0.1 to 86400"
+_EXPECTED_AGEING = "seconds above 0, at most 86400"
 _EXPECTED_RPCS = "a whole number from 1 to 1000000"
 _EXPECTED_BUDGET = f"{EXPECTED_BYTES}, above 0 (a cuda device has no default yet)"
+_EXPECTED_SLOTS = f"a whole number from 1 to {MAX_RUN_SLOTS}"
 _EXPECTED_DEVICES = "a table [devices.cpu] or [devices.'cuda:N']"
 _DEVICE_NAME = r"^(cpu|cuda:(0|[1-9][0-9]{0,2}))$"
 
@@ -41,6 +43,9 @@ class ServerSettings(Section):
     """Where the server listens and what one caller may ask of it. No HTTP where `http` is None.
 
     hang_timeout_s: how long a run may outlive its requests, and an unload may take, before the worker is killed.
+    ageing_s: a waiting request rises one level in the order each time this passes.
+    min_residency_s: so long a model that came in is not put out again, unless for higher priority.
+    footprints: the file in which what was measured of models survives restarts; None: it does not.
     check_integrity: recompute the ledger after every step; for tests and for hunting a bug.
     """
 
@@ -51,7 +56,7 @@ class ServerSettings(Section):
         default=Address("127.0.0.1", 8002), description=EXPECTED_ADDRESS
     )
     grace_s: Annotated[float, BeforeValidator(_refuse_bool)] = Field(
-        default=30.0, ge=0, le=86400, allow_inf_nan=False, description=_EXPECTED_GRACE
+        default=30.0, ge=0, le=86400, allow_inf_nan=False, description=_EXPECTED_SECONDS
     )
     max_message_bytes: Bytes = Field(
         default=256 * 1024 * 1024,
@@ -66,6 +71,15 @@ class ServerSettings(Section):
     hang_timeout_s: Annotated[float, BeforeValidator(_refuse_bool)] = Field(
         default=30.0, ge=0.1, le=86400, allow_inf_nan=False, description=_EXPECTED_HANG
     )
+    ageing_s: Annotated[float, BeforeValidator(_refuse_bool)] = Field(
+        default=10.0, gt=0, le=86400, allow_inf_nan=False, description=_EXPECTED_AGEING
+    )
+    min_residency_s: Annotated[float, BeforeValidator(_refuse_bool)] = Field(
+        default=0.2, ge=0, le=86400, allow_inf_nan=False, description=_EXPECTED_SECONDS
+    )
+    footprints: Annotated[Path | None, PlainValidator(parse_footprints)] = Field(
+        default_factory=default_footprints, description=EXPECTED_FOOTPRINTS
+    )
     check_integrity: bool = Field(default=False, description="true or false")
 
 
@@ -76,15 +90,21 @@ class RepositorySettings(Section):
 
 
 class DeviceSettings(Section):
-    """One device's memory.
+    """One device. Defaults that depend on its kind are filled in before it is read.
 
     budget_bytes: what the server may use. reserve_bytes: of that, what it leaves free.
     context_bytes: what a worker process takes on the device before it holds any model.
+    host_budget_bytes: what may be kept off the device: offloaded weights and suspended states.
+    run_slots: runs or steps at once.
     """
 
     budget_bytes: Bytes = Field(alias="budget", ge=1, description=_EXPECTED_BUDGET)
     reserve_bytes: Bytes = Field(default=0, alias="reserve", description=EXPECTED_BYTES)
     context_bytes: Bytes = Field(default=0, alias="context", description=EXPECTED_BYTES)
+    host_budget_bytes: Bytes = Field(default=0, alias="host_budget", description=EXPECTED_BYTES)
+    run_slots: Annotated[int, BeforeValidator(_refuse_bool)] = Field(
+        default=1, ge=1, le=MAX_RUN_SLOTS, description=_EXPECTED_SLOTS
+    )
 
     @model_validator(mode="after")
     def _leaves_something(self) -> "DeviceSettings":
@@ -106,7 +126,7 @@ class Settings(BaseSettings):
         extra="forbid", frozen=True, env_prefix="MOORAGE_", env_nested_delimiter="__", enable_decoding=False
     )
 
-    server: ServerSettings = Field(default=ServerSettings(), description="a table")
+    server: ServerSettings = Field(default_factory=ServerSettings, description="a table")
     repository: RepositorySettings = Field(default=RepositorySettings(), description="a table")
     devices: Mapping[DeviceName, DeviceSettings] = Field(description=_EXPECTED_DEVICES)
 
@@ -128,15 +148,4 @@ class Settings(BaseSettings):
         devices = values.get("devices") or {"cpu": {}}
         if not isinstance(devices, Mapping):
             return values
-        return {**values, "devices": {name: _with_defaults(name, device) for name, device in devices.items()}}
-
-
-def _with_defaults(name: str, device: object) -> object:
-    """A device's defaults depend on its kind, which only its name tells."""
-    if not isinstance(device, Mapping):
-        return device
-    if name.startswith("cuda:"):
-        return {"context": _CUDA_CONTEXT_BYTES, **device}
-    if name == "cpu" and "budget" not in device:
-        return {"budget": total_memory_bytes() // 2, **device}
-    return device
+        return {**values, "devices": with_defaults(devices)}

@@ -19,6 +19,8 @@ def environment() -> dict[str, str]:
         "MALLOC_MMAP_THRESHOLD_": str(_MMAP_THRESHOLD_BYTES),
         "MALLOC_TRIM_THRESHOLD_": str(_TRIM_THRESHOLD_BYTES),
         "MALLOC_TOP_PAD_": str(_TOP_PAD_BYTES),
+        # What is freed at the end of another arena than the main one is never given back to the system.
+        "MALLOC_ARENA_MAX": "1",
     }
 
 

@@ -4,6 +4,17 @@ An error carries its figures as attributes, so that the edge can put them into m
 Messages are meant for the caller: they hold no paths and no traceback.
 """
 
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """Who has how many bytes, for what: "context", "weights", "workspace", "state" or "held"."""
+
+    owner: str
+    kind: str
+    size_bytes: int
+
 
 class MoorageError(Exception):
     """Base of all failures that a caller may see."""
@@ -93,16 +104,18 @@ class QueueFull(MoorageError):
 
 
 class MemoryExhausted(MoorageError):
-    """It would fit the device, but not beside what is held now."""
+    """It would fit the device, but not beside what is held now. holders: by whom, the largest first; not all."""
+
+    retry_after_s = 1.0
 
     def __init__(
-        self, what: str, *, device: str, needed_bytes: int, free_bytes: int, retry_after_s: float = 1.0
+        self, what: str, *, device: str, needed_bytes: int, free_bytes: int, holders: tuple[Held, ...] = ()
     ) -> None:
         super().__init__(f"{what} needs {needed_bytes} bytes on {device}, {free_bytes} are free")
         self.device = device
         self.needed_bytes = needed_bytes
         self.free_bytes = free_bytes
-        self.retry_after_s = retry_after_s
+        self.holders = holders
 
 
 class ModelTooLarge(MoorageError):
@@ -122,6 +135,18 @@ class DeadlineExceeded(MoorageError):
         super().__init__(f"deadline exceeded after {waited_s:.3f} s, {state}")
         self.waited_s = waited_s
         self.state = state
+
+
+class Preempted(MoorageError):
+    """Work of higher priority took this request's memory, and its deadline came before it could go on."""
+
+    def __init__(self, waited_s: float, times: int, *, retry_after_s: float = 1.0) -> None:
+        super().__init__(
+            f"preempted {times} times by work of higher priority; its deadline came after {waited_s:.3f} s"
+        )
+        self.waited_s = waited_s
+        self.times = times
+        self.retry_after_s = retry_after_s
 
 
 class InferenceFailed(MoorageError):

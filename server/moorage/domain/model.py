@@ -28,6 +28,17 @@ class Loading(StrEnum):
     EXPLICIT = "explicit"
 
 
+class Preemption(StrEnum):
+    """How work of a model gives way to work of higher priority: between steps, by the end of its process, or never.
+
+    A model that is not stepped has no steps to give way between.
+    """
+
+    STEP = "step"
+    KILL = "kill"
+    NEVER = "never"
+
+
 class Isolation(StrEnum):
     """Whose process a model runs in: the device's, or its own."""
 
@@ -37,11 +48,15 @@ class Isolation(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class MemoryPolicy:
-    """Declared bytes. weights_bytes is None where they are to be measured."""
+    """Declared bytes. None where they are to be measured.
+
+    state_bytes: what one request of a stepped model keeps between steps.
+    """
 
     weights_bytes: int | None = None
     workspace_fixed_bytes: int = 0
     workspace_per_row_bytes: int = 0
+    state_bytes: int | None = None
 
     def workspace_bytes(self, rows: int) -> int:
         """Bytes of one run of that many rows, besides the weights."""
@@ -58,12 +73,57 @@ class QueuePolicy:
 
 
 @dataclass(frozen=True, slots=True)
+class SharePolicy:
+    """A model's standing among the others. An operator may change it while the server runs.
+
+    priority: 1 highest to 5; of requests that name none.
+    reserved_bytes: of its device, kept for this model alone from its first load until it is unloaded.
+    limit_bytes: the most that its executions (workspace and state) may hold; None for no limit of its own.
+    pinned: its weights are never evicted.
+    """
+
+    priority: int = 3
+    reserved_bytes: int = 0
+    limit_bytes: int | None = None
+    pinned: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PreemptionPolicy:
+    """max_preemptions: a request that gave way so often is left alone from then on."""
+
+    by: Preemption = Preemption.STEP
+    max_preemptions: int = 3
+
+
+@dataclass(frozen=True, slots=True)
 class SimulatedCosts:
-    """The table of a simulated model: seconds to load, and to run a batch."""
+    """The table of a simulated model: seconds to load, to bring back, and to run a batch.
+
+    steps: more than 1 makes it a stepped model, whose every step takes as long as a run of another.
+    """
 
     load_s: float = 0.0
+    restore_s: float = 0.0
     run_s: float = 0.0
     run_s_per_row: float = 0.0
+    steps: int = 1
+    state_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Footprint:
+    """What was measured of a version of a model, in this life of the server or an earlier one. None: not yet.
+
+    weights_bytes: on the device, between runs. load_s: from disk. restore_s: from host memory.
+    state_bytes: the most that one request kept after its first step. uses_per_s: how often it was asked for.
+    """
+
+    weights_bytes: int | None = None
+    load_s: float | None = None
+    restore_s: float | None = None
+    state_bytes: int | None = None
+    uses_per_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +150,8 @@ class ModelSpec:
     devices: tuple[str, ...] = ("*",)
     memory: MemoryPolicy = MemoryPolicy()
     queue: QueuePolicy = QueuePolicy()
+    share: SharePolicy = SharePolicy()
+    preemption: PreemptionPolicy = PreemptionPolicy()
     simulated: SimulatedCosts = SimulatedCosts()
     parameters: Mapping[str, Any] = field(default_factory=dict)
     fingerprint: str = ""
@@ -98,25 +160,36 @@ class ModelSpec:
 
 
 class ModelState(StrEnum):
-    """Where the weights of one ModelKey are."""
+    """Where the weights of one ModelKey are.
+
+    offloaded: in host memory (of a CPU device: in a file), ready to be brought back.
+    """
 
     UNLOADED = "unloaded"
     LOADING = "loading"
     RESIDENT = "resident"
+    OFFLOADING = "offloading"
+    OFFLOADED = "offloaded"
+    RESTORING = "restoring"
     UNLOADING = "unloading"
     FAILED = "failed"
 
 
+_S = ModelState
+
 TRANSITIONS: Mapping[ModelState, frozenset[ModelState]] = {
-    ModelState.UNLOADED: frozenset({ModelState.LOADING}),
+    _S.UNLOADED: frozenset({_S.LOADING}),
     # Back to unloaded: cancelled before it began, or refused for want of memory.
     # Loading again: its worker died before it was done.
-    ModelState.LOADING: frozenset(
-        {ModelState.LOADING, ModelState.RESIDENT, ModelState.FAILED, ModelState.UNLOADED, ModelState.UNLOADING}
-    ),
-    # Back to loading: the worker died, and the model comes back by itself; unless it was closing.
-    ModelState.RESIDENT: frozenset({ModelState.UNLOADING, ModelState.LOADING, ModelState.UNLOADED}),
-    # Failed: it turned out too large once it was there.
-    ModelState.UNLOADING: frozenset({ModelState.UNLOADED, ModelState.FAILED}),
-    ModelState.FAILED: frozenset({ModelState.LOADING}),
+    _S.LOADING: frozenset({_S.LOADING, _S.RESIDENT, _S.FAILED, _S.UNLOADED, _S.UNLOADING}),
+    # Back to loading or unloaded: the worker died, and the model comes back by itself unless it was closing.
+    _S.RESIDENT: frozenset({_S.OFFLOADING, _S.UNLOADING, _S.LOADING, _S.UNLOADED}),
+    # Unloading: it could not be offloaded. Unloaded, here and below: the worker died.
+    _S.OFFLOADING: frozenset({_S.OFFLOADED, _S.UNLOADING, _S.UNLOADED}),
+    _S.OFFLOADED: frozenset({_S.RESTORING, _S.UNLOADING, _S.UNLOADED}),
+    # Unloading: it could not be brought back. Loading: the worker died, and its place is kept.
+    _S.RESTORING: frozenset({_S.RESIDENT, _S.UNLOADING, _S.LOADING, _S.UNLOADED}),
+    # Failed: it turned out too large once it was there, or its memory did not come free.
+    _S.UNLOADING: frozenset({_S.UNLOADED, _S.FAILED}),
+    _S.FAILED: frozenset({_S.LOADING}),
 }

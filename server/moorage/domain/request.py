@@ -3,6 +3,7 @@
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 
+from moorage.domain.errors import MoorageError
 from moorage.domain.model import ModelKey
 from moorage.domain.tensor import Datatype, InputTensor
 
@@ -59,3 +60,19 @@ class RunResult:
     input_ns: int
     infer_ns: int
     output_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class StepResult:
+    """What one step did for one request of a stepped model.
+
+    outputs: of a request that is done; one output each, its data as in BatchOutput, with a single split.
+    state_bytes: what the request keeps on the device until its next step; 0 once it is done.
+    error: why the step came to nothing for this request alone; its state is gone.
+    """
+
+    request_id: int
+    done: bool
+    state_bytes: int
+    outputs: tuple[BatchOutput, ...] = ()
+    error: MoorageError | None = None

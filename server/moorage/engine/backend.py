@@ -1,18 +1,22 @@
 """What the edges see of the server: one object with everything a request or a view needs."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import TypeVar
 
-from moorage.domain.errors import ModelNotReady
-from moorage.domain.model import ModelKey, ModelSpec
+from moorage.domain.errors import InvalidRequest, ModelNotReady
+from moorage.domain.model import ModelKey, ModelSpec, SharePolicy
 from moorage.domain.request import InferenceRequest
 from moorage.domain.tensor import OutputTensor
 from moorage.engine.catalog import Catalog, Serving
 from moorage.engine.control import Control
 from moorage.engine.engine import Engine
+from moorage.engine.holding import hold
+from moorage.engine.inquiry import explain, set_share
 from moorage.engine.snapshot import ServerSnapshot
 from moorage.engine.view import take_snapshot
 from moorage.scheduling.admission import is_ready
+from moorage.scheduling.explain import Explanation
 
 T = TypeVar("T")
 
@@ -27,6 +31,8 @@ class Backend:
         self.next_request_id = engine.next_request_id
         self.now = engine.now
         self.subscribe = engine.subscribe
+        self.unsubscribe = engine.unsubscribe
+        self.hold = partial(hold, engine)
         self.load = control.load
         self.unload = control.unload
 
@@ -54,3 +60,25 @@ class Backend:
 
     def snapshot(self) -> ServerSnapshot:
         return take_snapshot(self._engine, self._catalog, started=self._control.started.is_set())
+
+    async def set_share(self, name: str, version: str, change: Callable[[SharePolicy], SharePolicy]) -> SharePolicy:
+        """Give a version of a model another standing; answers the new one.
+
+        Raises ModelNotFound, and MemoryExhausted for a reservation that is not free. Cancellation: it is made or not.
+        """
+        key = self._catalog.resolve(name, version).key
+        return set_share(self._engine, key, change)
+
+    def explain(self, name: str, version: str, rows: int, priority: int) -> Explanation:
+        """What would happen if the model were asked for so many rows now. priority: 0 for the model's own.
+
+        Raises ModelNotFound, ModelNotReady for a model that is unloaded or matches no device, and InvalidRequest.
+        """
+        key, spec = self.resolve(name, version)
+        most = max(1, spec.max_batch_size)
+        if not 1 <= rows <= most:
+            raise InvalidRequest("rows", expected=f"from 1 to max_batch_size {most}", got=str(rows))
+        explanation = explain(self._engine, key, rows, priority)
+        if explanation is None:
+            raise ModelNotReady(name, f"no device of this server matches placement.devices = {', '.join(spec.devices)}")
+        return explanation

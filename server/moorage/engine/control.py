@@ -3,12 +3,12 @@
 import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any
 from weakref import WeakValueDictionary
 
 from moorage.domain.errors import LoadFailed, ModelNotFound, MoorageError
-from moorage.domain.model import Loading, ModelKey, ModelSpec, ModelState
+from moorage.domain.model import Footprint, Loading, ModelKey, ModelSpec, ModelState
 from moorage.engine.catalog import Catalog, Serving
 from moorage.engine.engine import Engine
 from moorage.engine.ports import Repository
@@ -20,8 +20,16 @@ log = logging.getLogger(__name__)
 class Control:
     """Operators' commands. Several for one model come one after the other, except that an unload never waits."""
 
-    def __init__(self, engine: Engine, catalog: Catalog, repository: Repository) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        catalog: Catalog,
+        repository: Repository,
+        footprint_of: Callable[[ModelSpec], Footprint] = lambda _: Footprint(),
+    ) -> None:
+        """footprint_of: what is remembered of a model."""
         self._engine = engine
+        self._footprint_of = footprint_of
         self._catalog = catalog
         self._repository = repository
         # Weak, since clients choose the names: a lock is there while somebody holds it or waits for it.
@@ -44,8 +52,11 @@ class Control:
         self._spawn(self._load_eager())
 
     async def _load_eager(self) -> None:
+        # The most important first, should memory not suffice for all; nobody is put out for a model not asked for.
         servings = [item for item in self._catalog.all() if item.spec.loading is Loading.EAGER]
-        results = await asyncio.gather(*(self._engine.load(item.key) for item in servings), return_exceptions=True)
+        servings.sort(key=lambda item: item.spec.share.priority)
+        loads = (self._engine.load(item.key, may_evict=False) for item in servings)
+        results = await asyncio.gather(*loads, return_exceptions=True)
         for serving, result in zip(servings, results, strict=True):
             if isinstance(result, BaseException):
                 log.error("model %s: %s", serving.key, result)
@@ -55,7 +66,7 @@ class Control:
 
     def _register(self, spec: ModelSpec) -> Serving:
         serving = Serving(self._catalog.new_key(spec), spec)
-        self._engine.post(ModelRegistered(serving.key, spec))
+        self._engine.post(ModelRegistered(serving.key, spec, self._footprint_of(spec)))
         return serving
 
     async def load(self, name: str) -> None:
@@ -103,7 +114,7 @@ class Control:
             await self._engine.load(current.key)
             return
         successor = self._register(spec)
-        if current is not None and self._state(current) is ModelState.RESIDENT:
+        if current is not None and self._serves(current):
             await self._swap(current, successor)
         else:
             self._replace(current, successor)
@@ -127,6 +138,11 @@ class Control:
         self._catalog.put(successor)
         if current is not None and self._is_registered(current):
             self._spawn(self._engine.unload(current.key))
+
+    def _serves(self, serving: Serving) -> bool:
+        """Whether its next request would be answered, from wherever its weights are now."""
+        model = self._engine.scheduler.state.models.get(serving.key)
+        return model is not None and not model.closing and model.in_service and model.state is not ModelState.FAILED
 
     def _is_registered(self, serving: Serving) -> bool:
         return self._state(serving) is not None

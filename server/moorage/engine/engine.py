@@ -6,6 +6,7 @@ import time
 import uuid
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeVar
 
 from moorage.domain.errors import InferenceFailed, LoadFailed, ServerDraining
@@ -16,7 +17,7 @@ from moorage.engine.gathering import GATHER_S, Gathering
 from moorage.engine.ports import Workers
 from moorage.engine.settlements import Settlements
 from moorage.engine.statistics import Statistics
-from moorage.engine.tickets import Ticket, member_outputs
+from moorage.engine.tickets import Ticket, member_outputs, stepped_outputs
 from moorage.scheduling import actions, events
 from moorage.scheduling.scheduler import Scheduler
 
@@ -45,18 +46,25 @@ class Engine:
         self._timer_at_s = float("inf")
         self._last_request_id = 0
         self._listeners: list[Callable[[], None]] = []
+        self._observers: list[Callable[[events.Event, list[actions.Action]], None]] = []
         self._changed = False
         self._idle = asyncio.Event()
         self._idle.set()
         self._perform: dict[type, Callable[[Any], None]] = {
             actions.Execute: lambda action: self._need_workers().execute(action.run),
             actions.Succeed: self._succeed,
+            actions.SucceedStepped: self._succeed_stepped,
+            actions.Suspend: lambda action: self._need_workers().suspend(action.worker, action.key, action.request_ids),
+            actions.Drop: lambda action: self._need_workers().drop(action.worker, action.key, action.request_ids),
             actions.Fail: self._fail,
             actions.StartWorker: self._start_worker,
             actions.StopWorker: lambda action: self._need_workers().stop(action.worker),
             actions.KillWorker: lambda action: self._need_workers().kill(action.worker, action.reason),
             actions.Load: lambda action: self._need_workers().load(action.worker, action.key, action.spec),
             actions.Unload: lambda action: self._need_workers().unload(action.worker, action.key),
+            actions.Offload: lambda action: self._need_workers().offload(action.worker, action.key),
+            actions.Restore: lambda action: self._need_workers().restore(action.worker, action.key),
+            actions.HoldSettled: lambda action: self.settlements.hold_settled(action.hold_id, action.error),
             actions.LoadSettled: lambda action: self.settlements.loaded(action.key, action.error),
             actions.UnloadSettled: lambda action: self.settlements.unloaded(action.key),
             actions.ModelChanged: self._model_changed,
@@ -81,6 +89,13 @@ class Engine:
     def subscribe(self, on_change: Callable[[], None]) -> None:
         """Have a function called on the loop whenever a model's state or the server's readiness may have changed."""
         self._listeners.append(on_change)
+
+    def observe(self, observer: Callable[[events.Event, list[actions.Action]], None]) -> None:
+        """Have a function told of every event and what follows from it, before that is done. It must be quick."""
+        self._observers.append(observer)
+
+    def unsubscribe(self, on_change: Callable[[], None]) -> None:
+        self._listeners.remove(on_change)
 
     def post(self, event: events.Event) -> None:
         """Hand an event to the owner."""
@@ -127,11 +142,14 @@ class Engine:
         self._arm_timer()
         if self._changed:
             self._changed = False
-            for listener in self._listeners:
+            for listener in tuple(self._listeners):
                 listener()
 
     def _handle(self, event: events.Event) -> None:
-        for action in self.scheduler.handle(event, self.now()):
+        decided = self.scheduler.handle(event, self.now())
+        for observer in self._observers:
+            observer(event, decided)
+        for action in decided:
             self._perform[type(action)](action)
         if self._check_integrity:
             self.scheduler.check_integrity()
@@ -184,21 +202,34 @@ class Engine:
 
     def _succeed(self, action: actions.Succeed) -> None:
         run, result = action.run, action.result
-        answered = []
         now = self.now()
-        for index, entry in enumerate(run.entries):
-            ticket = self._take(entry.request.request_id)
-            if ticket is None:
-                continue
-            try:
-                ticket.succeed(member_outputs(run, result, index))
-                answered.append(entry.request)
-            except Exception:
-                log.exception("rendering the result of a run of %s failed", run.key)
-                ticket.fail(InferenceFailed(run.key.name, self.report(run.key.name, "result could not be rendered")))
+        answered = [
+            entry.request
+            for index, entry in enumerate(run.entries)
+            if self._answer(entry.request, partial(member_outputs, run, result, index))
+        ]
         self.statistics.run_succeeded(run, result, answered, now)
         self._gathering.answered(run, result, now)
         self._need_workers().trim(run)
+
+    def _succeed_stepped(self, action: actions.SucceedStepped) -> None:
+        request = action.request
+        if self._answer(request, partial(stepped_outputs, action.result)):
+            self.statistics.stepped_succeeded(request, action.run, self.now())
+
+    def _answer(self, request: InferenceRequest, outputs: Callable[[], tuple[OutputTensor, ...]]) -> bool:
+        """Complete a request's ticket with its outputs; False if its caller has gone, or they can't be rendered."""
+        ticket = self._take(request.request_id)
+        if ticket is None:
+            return False
+        try:
+            ticket.succeed(outputs())
+        except Exception:
+            name = request.model.name
+            log.exception("rendering a result of %s failed", request.model)
+            ticket.fail(InferenceFailed(name, self.report(name, "result could not be rendered")))
+            return False
+        return True
 
     def _fail(self, action: actions.Fail) -> None:
         ticket = self._take(action.request.request_id)
@@ -221,10 +252,13 @@ class Engine:
         self._changed = True
         self._schedule()
 
-    async def load(self, key: ModelKey) -> None:
-        """Load a registered model. Raises MoorageError. Cancellation: the load goes on."""
+    async def load(self, key: ModelKey, *, may_evict: bool = True) -> None:
+        """Load a registered model. Raises MoorageError. Cancellation: the load goes on.
+
+        may_evict: see LoadRequested.
+        """
         waiter = self.settlements.await_load(key)
-        self.post(events.LoadRequested(key))
+        self.post(events.LoadRequested(key, may_evict))
         await waiter
 
     async def unload(self, key: ModelKey) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from moorage.domain.model import ModelKey, ModelSpec, ModelState
+from moorage.domain.model import ModelKey, ModelSpec, ModelState, SharePolicy
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,12 +45,24 @@ class ModelStatistics:
 
 
 @dataclass(frozen=True, slots=True)
+class ResidencyCounts:
+    """How often since the server started: brought in from disk, put out, brought back from the host, and how often
+    a request of the model gave way to work of higher priority."""
+
+    loads: int = 0
+    evictions: int = 0
+    restores: int = 0
+    preemptions: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class ModelSnapshot:
     """One version of one model.
 
     ready: whether a request for it would be accepted now; a model loaded on demand is ready while it is cold.
     reason: why it is not resident, or empty.
-    leased_bytes: bytes held, by kind ("weights", "workspace").
+    leased_bytes: bytes held on the device, by kind ("weights", "workspace", "state"). host_bytes: beside the device.
+    running: requests in a run, or between steps of one.
     """
 
     key: ModelKey
@@ -62,6 +74,10 @@ class ModelSnapshot:
     leased_bytes: Mapping[str, int]
     waiting_rows: int
     statistics: ModelStatistics
+    share: SharePolicy = field(default_factory=SharePolicy)
+    host_bytes: int = 0
+    running: int = 0
+    residency: ResidencyCounts = ResidencyCounts()
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,11 +90,22 @@ class BrokenModel:
 
 @dataclass(frozen=True, slots=True)
 class DeviceSnapshot:
-    """One device's ledger. leased_bytes is by kind ("context", "weights", "workspace")."""
+    """One device's ledger. leased_bytes is by kind ("context", "weights", "workspace", "state", "held").
+
+    capacity_bytes: what it offers now. configured_bytes: what it offers when no other process uses it.
+    host_capacity_bytes, host_leased_bytes: host memory for what was moved off the device.
+    waiting: models and holds that wait for memory of it.
+    """
 
     name: str
     capacity_bytes: int
     leased_bytes: Mapping[str, int]
+    configured_bytes: int = 0
+    host_capacity_bytes: int = 0
+    host_leased_bytes: int = 0
+    run_slots: int = 1
+    running: int = 0
+    waiting: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -75,6 +75,14 @@ class Statistics:
             model.success.add(1, int((now - request.arrived_s) * _NANOSECONDS))
             model.queue.add(1, int((run.started_s - request.arrived_s) * _NANOSECONDS))
 
+    def stepped_succeeded(self, request: InferenceRequest, last: Run, now: float) -> None:
+        """Count a stepped request. Its steps are many requests' work, so that no compute time is its alone."""
+        model = self._of(request.model)
+        model.last_inference_ms = time.time_ns() // 1_000_000
+        model.rows += request.rows
+        model.runs += 1
+        model.success.add(1, int((now - request.arrived_s) * _NANOSECONDS))
+
     def failed(self, request: InferenceRequest, now: float) -> None:
         """Count a request that was answered with an error."""
         self._of(request.model).fail.add(1, int((now - request.arrived_s) * _NANOSECONDS))

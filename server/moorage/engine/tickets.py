@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from moorage.domain.errors import MoorageError
-from moorage.domain.request import InferenceRequest, RunResult
+from moorage.domain.request import InferenceRequest, RunResult, StepResult
 from moorage.domain.tensor import OutputTensor
 from moorage.scheduling.actions import Run
 
@@ -43,3 +43,8 @@ def member_outputs(run: Run, result: RunResult, index: int) -> tuple[OutputTenso
         shape = (rows, *item.shape[1:])
         outputs.append(OutputTensor(item.name, item.datatype, shape, item.data[start : item.splits[index]]))
     return tuple(outputs)
+
+
+def stepped_outputs(result: StepResult) -> tuple[OutputTensor, ...]:
+    """The outputs of a stepped request's last step."""
+    return tuple(OutputTensor(item.name, item.datatype, item.shape, item.data) for item in result.outputs)

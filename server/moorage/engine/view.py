@@ -5,10 +5,11 @@ from collections.abc import Mapping
 from moorage.domain.model import Loading, ModelState
 from moorage.engine.catalog import Catalog, Serving
 from moorage.engine.engine import Engine
-from moorage.engine.snapshot import BrokenModel, DeviceSnapshot, ModelSnapshot, ServerSnapshot
+from moorage.engine.snapshot import BrokenModel, DeviceSnapshot, ModelSnapshot, ResidencyCounts, ServerSnapshot
 from moorage.scheduling.admission import is_ready
 from moorage.scheduling.budget import LeaseKind
-from moorage.scheduling.state import ModelRecord
+from moorage.scheduling.records import ModelRecord
+from moorage.scheduling.state import DeviceRecord
 
 
 def take_snapshot(engine: Engine, catalog: Catalog, *, started: bool) -> ServerSnapshot:
@@ -18,10 +19,7 @@ def take_snapshot(engine: Engine, catalog: Catalog, *, started: bool) -> ServerS
     return ServerSnapshot(
         models=models,
         broken=tuple(BrokenModel(name, reason) for name, reason in sorted(catalog.broken.items())),
-        devices=tuple(
-            DeviceSnapshot(name, budget.capacity_bytes, budget.by_kind())
-            for name, budget in sorted(state.budgets.items())
-        ),
+        devices=tuple(_device(device) for _, device in sorted(state.devices.items())),
         ready=started and _serves(models, catalog.broken) and not state.draining,
         draining=state.draining,
     )
@@ -56,13 +54,51 @@ def _model(engine: Engine, serving: Serving) -> ModelSnapshot:
         leased_bytes=_leased(record) if record else {},
         waiting_rows=record.queue.rows if record else 0,
         statistics=engine.statistics.of(serving.key),
+        share=record.share if record else serving.spec.share,
+        host_bytes=_host_bytes(record) if record else 0,
+        running=_running(record) if record else 0,
+        residency=_counts(record) if record else ResidencyCounts(),
     )
 
 
+def _counts(record: ModelRecord) -> ResidencyCounts:
+    counts = record.counts
+    return ResidencyCounts(counts.loads, counts.evictions, counts.restores, counts.preemptions)
+
+
 def _leased(record: ModelRecord) -> dict[str, int]:
-    leased = {}
-    if record.weights is not None:
-        leased[LeaseKind.WEIGHTS.value] = record.weights.size_bytes
-    if record.run is not None:
-        leased[LeaseKind.WORKSPACE.value] = record.run.workspace.size_bytes
-    return leased
+    """Bytes on the device, by kind, without the kinds that hold none."""
+    run, first_run = record.run, record.first_run
+    leased = {
+        LeaseKind.WEIGHTS: [record.weights],
+        LeaseKind.WORKSPACE: [run.workspace if run else None, first_run],
+        LeaseKind.STATE: [entry.state for entry in record.active.values()],
+    }
+    sums = {kind.value: sum(lease.size_bytes for lease in leases if lease) for kind, leases in leased.items()}
+    return {kind: size_bytes for kind, size_bytes in sums.items() if size_bytes}
+
+
+def _host_bytes(record: ModelRecord) -> int:
+    entries = (*record.active.values(), *record.queue)
+    leases = [record.host, *(entry.host for entry in entries)]
+    return sum(lease.size_bytes for lease in leases if lease is not None)
+
+
+def _running(record: ModelRecord) -> int:
+    if record.run is None or record.run.step is not None:
+        return len(record.active)
+    return len(record.run.entries)
+
+
+def _device(device: DeviceRecord) -> DeviceSnapshot:
+    return DeviceSnapshot(
+        name=device.name,
+        capacity_bytes=device.budget.capacity_bytes,
+        leased_bytes=device.budget.by_kind(),
+        configured_bytes=device.budget.configured_bytes,
+        host_capacity_bytes=device.host.capacity_bytes,
+        host_leased_bytes=device.host.leased_bytes,
+        run_slots=device.limits.run_slots,
+        running=device.runs,
+        waiting=len(device.arriving) + len(device.ready),
+    )

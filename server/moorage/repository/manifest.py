@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import Field, PlainValidator, ValidationError, ValidationInfo, field_validator, model_validator
 
-from moorage.domain.model import Loading
+from moorage.domain.model import Isolation, Loading, Preemption
 from moorage.domain.tensor import MAX_RANK
 from moorage.repository.errors import ManifestError
 from moorage.repository.names import MAX_VERSION
@@ -85,6 +85,7 @@ class Manifest(Table):
     @model_validator(mode="after")
     def _agrees_with_itself(self) -> "Manifest":
         problems = [*_repeated_names("inputs", self.inputs), *_repeated_names("outputs", self.outputs)]
+        problems += self.memory.problems() + _preemption(self.scheduling, self.placement)
         problems += _ranks("inputs", self.inputs, self.max_batch_size) + _ranks(
             "outputs", self.outputs, self.max_batch_size
         )
@@ -115,6 +116,16 @@ def parse_manifest(content: bytes, folder: str) -> Manifest:
 def _repeated_names(key: str, tensors: Sequence[OutputTable]) -> list[str]:
     twice = repeated(tensor.name for tensor in tensors)
     return [f"{key}: expected every name once, got {shown(name)} more than once" for name in twice]
+
+
+def _preemption(scheduling: SchedulingTable, placement: PlacementTable) -> list[str]:
+    # In a shared process, it would end other models' work, too.
+    if scheduling.preemption is not Preemption.KILL or placement.isolation is Isolation.DEDICATED:
+        return []
+    return [
+        "scheduling.preemption: expected 'kill' only with placement.isolation = 'dedicated', "
+        f"got isolation = '{placement.isolation}'"
+    ]
 
 
 def _ranks(key: str, tensors: Sequence[OutputTable], max_batch_size: int) -> list[str]:

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from moorage.domain.model import MemoryPolicy, ModelSpec, QueuePolicy, SimulatedCosts
+from moorage.domain.model import MemoryPolicy, ModelSpec, PreemptionPolicy, QueuePolicy, SharePolicy, SimulatedCosts
 from moorage.repository.files import FileSummary
 from moorage.repository.manifest import Manifest
 from moorage.repository.tables import MemoryTable, SchedulingTable, SimulatedTable
@@ -24,6 +24,8 @@ def spec_of(manifest: Manifest, name: str, version: int, path: Path, files: File
         devices=manifest.placement.devices,
         memory=_memory_policy(manifest.memory),
         queue=_queue_policy(manifest.scheduling),
+        share=_share_policy(manifest),
+        preemption=PreemptionPolicy(manifest.scheduling.preemption, manifest.scheduling.max_preemptions),
         simulated=_simulated_costs(manifest.simulated or SimulatedTable()),
         parameters=manifest.parameters,
         fingerprint=files.fingerprint,
@@ -33,12 +35,33 @@ def spec_of(manifest: Manifest, name: str, version: int, path: Path, files: File
 
 
 def _memory_policy(table: MemoryTable) -> MemoryPolicy:
-    return MemoryPolicy(table.weights_bytes, table.workspace_fixed_bytes, table.workspace_per_row_bytes)
+    return MemoryPolicy(
+        weights_bytes=table.weights_bytes,
+        workspace_fixed_bytes=table.workspace_fixed_bytes,
+        workspace_per_row_bytes=table.workspace_per_row_bytes,
+        state_bytes=table.state_bytes,
+    )
 
 
 def _queue_policy(table: SchedulingTable) -> QueuePolicy:
     return QueuePolicy(table.max_queue_rows, table.max_queue_bytes, table.default_timeout_s)
 
 
+def _share_policy(manifest: Manifest) -> SharePolicy:
+    return SharePolicy(
+        priority=manifest.scheduling.priority,
+        reserved_bytes=manifest.memory.reserved_bytes,
+        limit_bytes=manifest.memory.limit_bytes,
+        pinned=manifest.memory.pinned,
+    )
+
+
 def _simulated_costs(table: SimulatedTable) -> SimulatedCosts:
-    return SimulatedCosts(table.load_s, table.run_s, table.run_s_per_row)
+    return SimulatedCosts(
+        load_s=table.load_s,
+        restore_s=table.restore_s,
+        run_s=table.run_s,
+        run_s_per_row=table.run_s_per_row,
+        steps=table.steps,
+        state_bytes=table.state_bytes,
+    )

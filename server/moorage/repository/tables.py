@@ -6,13 +6,15 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-from moorage.domain.model import Isolation
+from moorage.domain.model import Isolation, Preemption
 from moorage.domain.tensor import Datatype, TensorSpec
 from moorage.repository.quantities import EXPECTED_BYTES, Bytes
 from moorage.repository.quoting import shown
 
 MAX_ROWS = 2**20
+MAX_PREEMPTIONS = 1000
 MAX_SECONDS = 7 * 24 * 3600.0
+MAX_STEPS = 2**20
 
 Seconds = Annotated[float, Field(strict=True, gt=0, le=MAX_SECONDS, allow_inf_nan=False)]
 SecondsOrZero = Annotated[float, Field(strict=True, ge=0, le=MAX_SECONDS, allow_inf_nan=False)]
@@ -55,19 +57,46 @@ class InputTable(OutputTable):
 
 
 class MemoryTable(Table):
-    """Declared memory. Weights are measured where they are not declared."""
+    """Declared memory, and the model's share of its device. Weights and state are measured where not declared."""
 
     weights_bytes: Bytes | None = Field(default=None, alias="weights", description=EXPECTED_BYTES)
     workspace_per_row_bytes: Bytes = Field(default=0, alias="workspace_per_row", description=EXPECTED_BYTES)
     workspace_fixed_bytes: Bytes = Field(default=0, alias="workspace_fixed", description=EXPECTED_BYTES)
+    state_bytes: Bytes | None = Field(default=None, alias="state", description=EXPECTED_BYTES)
+    reserved_bytes: Bytes = Field(default=0, alias="reserved", description=EXPECTED_BYTES)
+    limit_bytes: Bytes | None = Field(default=None, alias="limit", description=EXPECTED_BYTES)
+    pinned: bool = Field(default=False, strict=True, description="true or false")
+
+    def problems(self) -> list[str]:
+        """What can't be meant: a limit below the least request, or a reserve beyond all that the model can hold."""
+        if self.limit_bytes is None:
+            return []
+        found = []
+        least_bytes = self.workspace_fixed_bytes + self.workspace_per_row_bytes + (self.state_bytes or 0)
+        if self.limit_bytes < least_bytes:
+            found.append(
+                f"memory.limit: expected at least {least_bytes} bytes, which one row takes by workspace_fixed, "
+                f"workspace_per_row and state, got {self.limit_bytes}"
+            )
+        if self.weights_bytes is not None and self.reserved_bytes > self.weights_bytes + self.limit_bytes:
+            found.append(
+                f"memory.reserved: expected at most {self.weights_bytes + self.limit_bytes} bytes, weights and limit "
+                f"together, got {self.reserved_bytes}"
+            )
+        return found
 
 
 class SchedulingTable(Table):
-    """Bounds of the queue, and how long a request without a deadline may take."""
+    """Bounds of the queue, how long a request without a deadline may take, and who goes first."""
 
+    priority: int = Field(default=3, strict=True, ge=1, le=5, description="1 (highest) to 5")
     max_queue_rows: int = Field(default=256, strict=True, ge=1, le=MAX_ROWS, description=f"rows from 1 to {MAX_ROWS}")
     max_queue_bytes: Bytes = Field(default=64 * 1024 * 1024, ge=1, description=EXPECTED_BYTES + ", at least 1")
     default_timeout_s: Seconds = Field(default=30.0, description=EXPECTED_SECONDS)
+    preemption: Preemption = Field(default=Preemption.STEP, description=f"one of {', '.join(Preemption)}")
+    max_preemptions: int = Field(
+        default=3, strict=True, ge=0, le=MAX_PREEMPTIONS, description=f"times from 0 to {MAX_PREEMPTIONS}"
+    )
 
 
 DeviceName = Annotated[str, Field(pattern=r"^(\*|cpu|cuda:(0|[1-9][0-9]{0,2}))$")]
@@ -92,8 +121,11 @@ class SimulatedTable(Table):
     """What a simulated model costs."""
 
     load_s: SecondsOrZero = Field(default=0.0, description=_EXPECTED_COSTS)
+    restore_s: SecondsOrZero = Field(default=0.0, description=_EXPECTED_COSTS)
     run_s: SecondsOrZero = Field(default=0.0, description=_EXPECTED_COSTS)
     run_s_per_row: SecondsOrZero = Field(default=0.0, description=_EXPECTED_COSTS)
+    steps: int = Field(default=1, strict=True, ge=1, le=MAX_STEPS, description=f"steps from 1 to {MAX_STEPS}")
+    state_bytes: Bytes = Field(default=0, alias="state", description=EXPECTED_BYTES)
 
 
 Runtime = Literal["python", "torchscript", "torch_export", "onnx", "simulated"]

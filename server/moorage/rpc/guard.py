@@ -69,17 +69,32 @@ def two_way_stream(
 
 def _guarded_stream(
     call: "Callable[[T, Context], AsyncGenerator[bytes]]",
-) -> "Callable[[T, Context], AsyncGenerator[bytes]]":
+) -> "Callable[[T, Context], Awaitable[None]]":
+    """Writes by itself, as gRPC forgets to close a generator whose call ends during a write.
+
+    So what the generator holds is given back at once, while the call's context is still alive.
+    """
+
     @functools.wraps(call)
-    async def guarded(request: T, context: "Context") -> AsyncGenerator[bytes]:
+    async def guarded(request: T, context: "Context") -> None:
         try:
             async with contextlib.aclosing(call(request, context)) as messages:
                 async for message in messages:
-                    yield message
+                    if not await _wrote(context, message):
+                        return
         except (Exception, asyncio.CancelledError) as error:
             await refuse(context, error)
 
     return guarded
+
+
+async def _wrote(context: "Context", message: bytes) -> bool:
+    """Whether the message is on its way; false where nobody is there any more, which is no failure of ours."""
+    try:
+        await context.write(message)
+    except grpc.aio.InternalError:
+        return False
+    return True
 
 
 async def refuse(context: "Context", error: Exception | asyncio.CancelledError) -> Never:

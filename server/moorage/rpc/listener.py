@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import grpc
 
 from moorage.rpc import unimplemented
+from moorage.rpc.admin import Admin
 from moorage.rpc.guard import raw_unary, two_way_stream, unary
 from moorage.rpc.health import Health
 from moorage.rpc.inference import Inference
@@ -15,6 +16,9 @@ from moorage.rpc.reflection import Reflection
 from moorage.rpc.repository import Repository
 from moorage.rpc.statistics import Statistics
 from moorage_protocol.services import INFERENCE_METHODS, INFERENCE_SERVICE
+
+_KEEPALIVE_TIME_MS = 20_000
+_KEEPALIVE_TIMEOUT_MS = 20_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,12 +40,17 @@ class Listener:
 
     def __init__(self, backend: Backend, settings: ListenerSettings) -> None:
         self._settings = settings
+        self._admin = Admin(backend)
         self._health = Health(backend)
         self._reflection = Reflection()
         self._server = grpc.aio.server(
             options=(
                 ("grpc.max_receive_message_length", settings.max_receive_bytes),
                 ("grpc.max_send_message_length", -1),
+                # A client whose machine is gone says no goodbye, and its hold has to end all the same.
+                ("grpc.keepalive_time_ms", _KEEPALIVE_TIME_MS),
+                ("grpc.keepalive_timeout_ms", _KEEPALIVE_TIMEOUT_MS),
+                ("grpc.http2.ping_timeout_ms", _KEEPALIVE_TIMEOUT_MS),  # a minute otherwise, whatever the other says
                 ("grpc.so_reuseport", 0),  # two servers on one port would take each other's requests unnoticed
             ),
             maximum_concurrent_rpcs=settings.max_concurrent_calls,
@@ -49,7 +58,8 @@ class Listener:
         handlers = dict(_inference_handlers(backend, settings.server_version))
         inference = grpc.method_handlers_generic_handler(INFERENCE_SERVICE, handlers)
         # Looked through in this order for every call.
-        self._server.add_generic_rpc_handlers((inference, self._health.handler(), *self._reflection.handlers()))
+        beside = (self._admin.handler(), self._health.handler(), *self._reflection.handlers())
+        self._server.add_generic_rpc_handlers((inference, *beside))
 
     async def start(self) -> str:
         """Listen, and return the address with the port that was bound. Raises OSError where that is impossible."""
@@ -70,6 +80,7 @@ class Listener:
 
         Cancellation: the server goes on stopping.
         """
+        self._admin.close()
         self._health.close()
         self._reflection.close()
         await self._server.stop(grace_s)

@@ -8,7 +8,14 @@ from moorage.rpc.ports import Backend
 from moorage_protocol import inference as pb
 
 SERVER_NAME = "moorage"
-EXTENSIONS = ("model_repository", "model_configuration", "binary_tensor_data", "parameters", "statistics")
+EXTENSIONS = (
+    "model_repository",
+    "schedule_policy",
+    "model_configuration",
+    "binary_tensor_data",
+    "parameters",
+    "statistics",
+)
 """Triton's names of what works here; perf_analyzer asks for server-side figures only where it finds `statistics`."""
 
 

@@ -1,12 +1,14 @@
 """What this room asks of the engine. The engine satisfies it; tests bring an in-memory one."""
 
 from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from typing import Protocol, TypeVar
 
-from moorage.domain.model import ModelKey, ModelSpec
+from moorage.domain.model import ModelKey, ModelSpec, SharePolicy
 from moorage.domain.request import InferenceRequest
 from moorage.domain.tensor import OutputTensor
 from moorage.engine.snapshot import ServerSnapshot
+from moorage.scheduling.explain import Explanation
 
 T = TypeVar("T")
 
@@ -47,10 +49,37 @@ class Backend(Protocol):
         """Call `on_change` whenever a model's state or the server's readiness has changed."""
         ...
 
+    def unsubscribe(self, on_change: Callable[[], None]) -> None:
+        """No longer call it. Without effect where it is not called."""
+        ...
+
     async def load(self, name: str) -> None:
         """Scan the model's folder again, and load or swap it. Raises any MoorageError."""
         ...
 
     async def unload(self, name: str) -> None:
         """Take no more requests for the model; return once its memory is released. Raises any MoorageError."""
+        ...
+
+    async def set_share(self, name: str, version: str, change: Callable[[SharePolicy], SharePolicy]) -> SharePolicy:
+        """Give a version of a model the standing that `change` makes of the one it has; answers the new one.
+
+        The edge always names the version: it fills in the one that a request without a version would reach. Raises
+        ModelNotFound, and MemoryExhausted for a reservation that is not free. Cancellation: the change is made or not.
+        """
+        ...
+
+    def explain(self, name: str, version: str, rows: int, priority: int) -> Explanation:
+        """What would happen if the model were asked for so many rows now. priority: 0 for the model's own.
+
+        Raises ModelNotFound, ModelNotReady and InvalidRequest.
+        """
+        ...
+
+    def hold(self, device: str, size_bytes: int, priority: int, deadline_s: float) -> AbstractAsyncContextManager[None]:
+        """Bytes of a device's budget, for as long as one is inside; entering waits for them.
+
+        Entering raises MemoryExhausted, ModelTooLarge, DeadlineExceeded, InvalidRequest (no such device) and
+        ServerDraining. Cancellation: while it waits, nothing is taken; inside, they are given back.
+        """
         ...

@@ -18,6 +18,8 @@ _MAX_TEXT = (
     512  # a client accepts about 8 KiB of trailers; this text is in them twice, nine bytes for a character at worst
 )
 _MAX_FIGURE = 256
+_MAX_HOLDERS = 8
+_MAX_HOLDERS_TEXT = 1024
 _DETAILS_KEY = "grpc-status-details-bin"
 _PUSHBACK_KEY = "grpc-retry-pushback-ms"
 
@@ -25,7 +27,7 @@ _Code = grpc.StatusCode
 
 
 class Row(NamedTuple):
-    """figures: attributes of the error that go into ErrorInfo.metadata."""
+    """figures: attributes of the error that go into ErrorInfo.metadata, some under another name there."""
 
     code: grpc.StatusCode
     reason: str
@@ -45,11 +47,14 @@ TABLE: dict[type[errors.MoorageError], Row] = {
     errors.ModelTooLarge: Row(
         _Code.FAILED_PRECONDITION, "MODEL_TOO_LARGE", ("device", "needed_bytes", "capacity_bytes")
     ),
+    errors.Preempted: Row(_Code.ABORTED, "PREEMPTED", ("waited_s", "times")),
     errors.DeadlineExceeded: Row(_Code.DEADLINE_EXCEEDED, "DEADLINE_EXCEEDED", ("waited_s", "state")),
     errors.InferenceFailed: Row(_Code.INTERNAL, "INFERENCE_FAILED", ("model", "error_id")),
 }
 
 _UNKNOWN = Row(_Code.INTERNAL, "INTERNAL")
+
+_METADATA_NAMES = {"needed_bytes": "bytes_needed", "free_bytes": "bytes_free", "capacity_bytes": "bytes_capacity"}
 
 
 class Outcome(NamedTuple):
@@ -86,7 +91,7 @@ def _row_of(error_type: type[errors.MoorageError]) -> Row:
 
 
 def _details(error: errors.MoorageError, row: Row, message: str) -> Iterator[Message]:
-    figures = {name: _cut(str(getattr(error, name)), _MAX_FIGURE) for name in row.figures}
+    figures = _figures(error, row)
     yield details.ErrorInfo(reason=row.reason, domain=DOMAIN, metadata=figures)
     if error.retry_after_s is not None:
         retry = details.RetryInfo()
@@ -98,6 +103,24 @@ def _details(error: errors.MoorageError, row: Row, message: str) -> Iterator[Mes
     subject = _quota_subject(error)
     if subject:
         yield details.QuotaFailure(violations=[{"subject": subject, "description": _cut(message, _MAX_FIGURE)}])
+
+
+def _figures(error: errors.MoorageError, row: Row) -> dict[str, str]:
+    figures = {_METADATA_NAMES.get(name, name): _cut(str(getattr(error, name)), _MAX_FIGURE) for name in row.figures}
+    if isinstance(error, errors.MemoryExhausted):
+        figures["held_by"] = _holders_text(error.holders)
+    return figures
+
+
+def _holders_text(holders: tuple[errors.Held, ...]) -> str:
+    """The first of them, each as "OWNER KIND BYTES", with ", " between; those for whom there is room."""
+    entries: list[str] = []
+    for holder in [holder for holder in holders if holder.size_bytes][:_MAX_HOLDERS]:
+        owner = "_".join(_cut(holder.owner, _MAX_FIGURE).replace(",", " ").split())
+        entries.append(f"{owner} {holder.kind} {holder.size_bytes}")
+        if len(", ".join(entries)) > _MAX_HOLDERS_TEXT:
+            return ", ".join(entries[:-1])
+    return ", ".join(entries)
 
 
 def _quota_subject(error: errors.MoorageError) -> str:

@@ -4,14 +4,17 @@ from dataclasses import dataclass
 
 from moorage.domain.errors import MoorageError
 from moorage.domain.model import ModelKey, ModelSpec
-from moorage.domain.request import InferenceRequest, RunResult
+from moorage.domain.request import InferenceRequest, RunResult, StepResult
 from moorage.scheduling.budget import Lease
 from moorage.scheduling.queue import Entry
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Run:
-    """One execution: its members in the order of their rows, and the memory it holds."""
+    """One execution, or one step of a stepped model: its members in the order of their rows, and what it holds.
+
+    step: what a stepped model's worker has to do first; None for any other model.
+    """
 
     run_id: int
     key: ModelKey
@@ -20,6 +23,18 @@ class Run:
     rows: int
     workspace: Lease
     started_s: float
+    step: "StepPlan | None" = None
+
+
+@dataclass(frozen=True, slots=True)
+class StepPlan:
+    """Members of a step that have no state on the device yet.
+
+    starting: begin from their inputs. resuming: their states are brought back from the host.
+    """
+
+    starting: tuple[Entry, ...]
+    resuming: tuple[Entry, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +50,33 @@ class Succeed:
 
     run: Run
     result: RunResult
+
+
+@dataclass(frozen=True, slots=True)
+class SucceedStepped:
+    """Answer one request of a stepped model. Comes before any further Execute for the same model."""
+
+    run: Run
+    request: InferenceRequest
+    result: StepResult
+
+
+@dataclass(frozen=True, slots=True)
+class Suspend:
+    """Have a worker move the states of requests to host memory, between steps. Answered by StatesSuspended."""
+
+    key: ModelKey
+    worker: str
+    request_ids: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Drop:
+    """Have a worker give up the states of requests, between steps. Answered by StatesDropped."""
+
+    key: ModelKey
+    worker: str
+    request_ids: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +128,32 @@ class Unload:
 
 
 @dataclass(frozen=True, slots=True)
+class Offload:
+    """Have a worker move a model's weights to the host. Answered by ModelOffloaded or ModelOffloadFailed."""
+
+    key: ModelKey
+    worker: str
+
+
+@dataclass(frozen=True, slots=True)
+class Restore:
+    """Have a worker bring a model's weights back. Answered by ModelRestored or ModelRestoreFailed."""
+
+    key: ModelKey
+    worker: str
+
+
+@dataclass(frozen=True, slots=True)
+class HoldSettled:
+    """A hold has its bytes, or the error that says why it never will."""
+
+    hold_id: int
+    error: MoorageError | None
+
+
+@dataclass(frozen=True, slots=True)
 class LoadSettled:
-    """A load that was asked for has ended: resident, or the error that says why not."""
+    """A load that was asked for has ended: resident or in service, or the error that says why not."""
 
     key: ModelKey
     error: MoorageError | None
@@ -110,12 +176,18 @@ class ModelChanged:
 Action = (
     Execute
     | Succeed
+    | SucceedStepped
+    | Suspend
+    | Drop
     | Fail
     | StartWorker
     | StopWorker
     | KillWorker
     | Load
     | Unload
+    | Offload
+    | Restore
+    | HoldSettled
     | LoadSettled
     | UnloadSettled
     | ModelChanged

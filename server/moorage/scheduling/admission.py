@@ -3,14 +3,15 @@
 from moorage.domain.errors import DeadlineExceeded, ModelNotReady, ModelTooLarge, MoorageError, ServerDraining
 from moorage.domain.model import Loading, ModelState
 from moorage.domain.request import InferenceRequest
-from moorage.scheduling.placement import choose_device, expected_weights_bytes
+from moorage.scheduling.placement import expected_state_bytes, expected_weights_bytes, largest_device
+from moorage.scheduling.records import ModelRecord
 from moorage.scheduling.recovery import UNWELL_AFTER, restart_delay_s
-from moorage.scheduling.state import ModelRecord, State
+from moorage.scheduling.state import DeviceRecord, State
 
 
 def not_ready(state: State, model: ModelRecord) -> ModelNotReady | None:
-    """Why a model takes no requests now, if it takes none. A cold model that loads on demand takes them."""
-    if model.closing or model.state is ModelState.UNLOADING:
+    """Why a model takes no requests now, if it takes none. One that its first request brings in takes them."""
+    if model.closing or (model.state is ModelState.UNLOADING and not model.evicted):
         return ModelNotReady(model.key.name, "unloading")
     worker = state.workers.get(model.worker or "")
     if worker is not None and worker.crashes >= UNWELL_AFTER and worker.restart_at_s is not None:
@@ -18,9 +19,14 @@ def not_ready(state: State, model: ModelRecord) -> ModelNotReady | None:
         return ModelNotReady(model.key.name, f"its worker ended {worker.crashes} times in a row", retry_after_s=delay_s)
     if model.state is ModelState.FAILED:
         return ModelNotReady(model.key.name, model.reason or "failed to load", retry_after_s=None)
-    if model.state is ModelState.UNLOADED and model.spec.loading is not Loading.ON_DEMAND:
+    if model.state is ModelState.UNLOADED and not comes_when_called(model):
         return ModelNotReady(model.key.name, model.reason or "not loaded")
     return None
+
+
+def comes_when_called(model: ModelRecord) -> bool:
+    """Whether a request brings the model in: it was in memory before, or was made to be loaded so."""
+    return model.in_service or model.spec.loading is Loading.ON_DEMAND
 
 
 def refusal(state: State, model: ModelRecord, request: InferenceRequest, now: float) -> MoorageError | None:
@@ -42,27 +48,34 @@ def _expired(request: InferenceRequest, now: float) -> DeadlineExceeded | None:
 
 
 def never_fits(state: State, model: ModelRecord, rows: int) -> ModelTooLarge | None:
-    """Whether a run of that many rows exceeds what the device could offer with this model alone on it."""
-    workspace_bytes = model.spec.memory.workspace_bytes(rows)
-    if workspace_bytes == 0:
+    """Whether a run of that many rows exceeds what the device could offer with this model alone on it, or the
+    model's own limit."""
+    execution_bytes = model.spec.memory.workspace_bytes(rows) + expected_state_bytes(model)
+    if execution_bytes == 0:
         return None
-    budget = (
-        state.budgets[model.device] if model.device else choose_device(model.spec, state.budgets, state.context_bytes)
-    )
-    if budget is None:
+    what = f"a run of {rows} rows of model '{model.key.name}'"
+    limit_bytes = model.semaphore.limit_bytes
+    if limit_bytes is not None and execution_bytes > limit_bytes:
+        return ModelTooLarge(what, device="its memory.limit", needed_bytes=execution_bytes, capacity_bytes=limit_bytes)
+    device = _device(state, model)
+    if device is None:
         return None
-    weights_bytes = model.weights.size_bytes if model.weights else expected_weights_bytes(model.spec)
-    needed_bytes = workspace_bytes + weights_bytes + state.context_bytes[budget.device]
-    if needed_bytes <= budget.capacity_bytes:
+    weights_bytes = model.weights.size_bytes if model.weights else expected_weights_bytes(model)
+    needed_bytes = execution_bytes + weights_bytes + device.limits.context_bytes
+    if needed_bytes <= device.budget.configured_bytes:
         return None
-    return budget.too_large(f"a run of {rows} rows of model '{model.key.name}'", needed_bytes)
+    return device.budget.too_large(what, needed_bytes)
+
+
+def _device(state: State, model: ModelRecord) -> DeviceRecord | None:
+    return state.devices[model.device] if model.device else largest_device(model.spec, state.devices)
 
 
 def is_ready(state: State, model: ModelRecord) -> bool:
-    """What readiness probes are told. A cold model that loads on demand is ready; one whose worker died is not."""
+    """What readiness probes are told. One that its first request brings in is ready; one whose worker died is not."""
     if not_ready(state, model) is not None:
         return False
-    if model.state is ModelState.RESIDENT:
-        return True
-    worker = state.workers.get(model.worker or "")
-    return model.spec.loading is Loading.ON_DEMAND and (worker is None or worker.crashes == 0)
+    if model.state in {ModelState.LOADING, ModelState.UNLOADED}:
+        worker = state.workers.get(model.worker or "")
+        return comes_when_called(model) and (worker is None or worker.crashes == 0)
+    return True

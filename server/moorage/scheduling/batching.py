@@ -10,7 +10,7 @@ from moorage.domain.model import ModelSpec
 from moorage.scheduling.queue import Entry
 
 
-def form_batch(waiting: Iterable[Entry], spec: ModelSpec, *, free_bytes: int, max_input_bytes: int) -> list[Entry]:
+def form_batch(waiting: Iterable[Entry], spec: ModelSpec, *, free_bytes: float, max_input_bytes: int) -> list[Entry]:
     """The head of the queue and those right behind it that can share its run; empty if the head does not fit.
 
     free_bytes: what the run's workspace may take.

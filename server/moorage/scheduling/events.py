@@ -1,10 +1,10 @@
 """What can happen. The engine turns everything outside into one of these."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from moorage.domain.errors import MoorageError
-from moorage.domain.model import ModelKey, ModelSpec
-from moorage.domain.request import InferenceRequest, RunResult
+from moorage.domain.model import Footprint, ModelKey, ModelSpec, SharePolicy
+from moorage.domain.request import InferenceRequest, RunResult, StepResult
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,18 +41,48 @@ class RunFailed:
 
 
 @dataclass(frozen=True, slots=True)
+class StepFinished:
+    """A worker computed one step of a stepped model's run; a result for every request that took part."""
+
+    run_id: int
+    results: tuple[StepResult, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StatesSuspended:
+    """A worker moved the states of requests to host memory: their bytes on the device are free."""
+
+    key: ModelKey
+    request_ids: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StatesDropped:
+    """A worker gave up the states of requests, wherever they were."""
+
+    key: ModelKey
+    request_ids: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class ModelRegistered:
-    """A model exists and may be loaded."""
+    """A model exists and may be loaded. footprint: what is remembered of it."""
 
     key: ModelKey
     spec: ModelSpec
+    footprint: Footprint = field(default_factory=Footprint)
 
 
 @dataclass(frozen=True, slots=True)
 class LoadRequested:
-    """Bring a registered model into memory and keep it there. Answered by one LoadSettled."""
+    """Bring a registered model into memory and keep it in service. Answered by one LoadSettled.
+
+    may_evict: whether idle models may be put out for it. Otherwise it settles without an error where memory is
+    short, and the model's first request brings it in.
+    """
 
     key: ModelKey
+    may_evict: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,10 +94,16 @@ class UnloadRequested:
 
 @dataclass(frozen=True, slots=True)
 class ModelLoaded:
-    """A worker has a model ready. weights_bytes: what it measured."""
+    """A worker has a model ready. weights_bytes: what it measured.
+
+    stepped: it computes in steps. can_offload: its weights can be moved to the host and back.
+    """
 
     key: ModelKey
     weights_bytes: int
+    load_s: float = 0.0
+    stepped: bool = False
+    can_offload: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,9 +116,41 @@ class ModelLoadFailed:
 
 @dataclass(frozen=True, slots=True)
 class ModelUnloaded:
-    """A worker has freed a model's memory."""
+    """A worker has dropped a model. retained_bytes: of its weights, what something still holds."""
 
     key: ModelKey
+    retained_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ModelOffloaded:
+    """A worker has moved a model's weights to the host. retained_bytes: what stayed on the device all the same."""
+
+    key: ModelKey
+    retained_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ModelOffloadFailed:
+    """A worker could not move a model's weights to the host; it is still there, and fit for runs."""
+
+    key: ModelKey
+
+
+@dataclass(frozen=True, slots=True)
+class ModelRestored:
+    """A worker has a model's weights back on the device."""
+
+    key: ModelKey
+    restore_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class ModelRestoreFailed:
+    """A worker could not bring a model's weights back. What it holds of the model is good for nothing."""
+
+    key: ModelKey
+    error: MoorageError
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,17 +178,62 @@ class DrainStarted:
     """The server is shutting down: take no new requests."""
 
 
+@dataclass(frozen=True, slots=True)
+class CapacityChanged:
+    """What a device offers has changed, as other processes took memory of it or gave it back."""
+
+    device: str
+    capacity_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class ShareChanged:
+    """An operator changed a model's standing."""
+
+    key: ModelKey
+    share: SharePolicy
+
+
+@dataclass(frozen=True, slots=True)
+class HoldRequested:
+    """A process outside wants bytes of a device's budget. Answered by HoldSettled. The id was never used before."""
+
+    hold_id: int
+    device: str
+    size_bytes: int
+    priority: int
+    deadline_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class HoldReleased:
+    """It no longer wants or has them."""
+
+    hold_id: int
+
+
 Event = (
     RequestsArrived
     | RequestCancelled
     | RunFinished
     | RunFailed
+    | StepFinished
+    | StatesSuspended
+    | StatesDropped
     | ModelRegistered
     | LoadRequested
     | UnloadRequested
     | ModelLoaded
     | ModelLoadFailed
     | ModelUnloaded
+    | ModelOffloaded
+    | ModelOffloadFailed
+    | ModelRestored
+    | ModelRestoreFailed
+    | CapacityChanged
+    | ShareChanged
+    | HoldRequested
+    | HoldReleased
     | WorkerUp
     | WorkerLost
     | TimeReached

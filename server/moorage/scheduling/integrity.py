@@ -1,17 +1,22 @@
-"""Whether the state agrees with itself: run after every step in tests, and when idle in service."""
+"""What must be true of the state after every event. For tests, and for a running server when it is idle."""
 
 from collections import Counter
 
 from moorage.domain.model import ModelState
-from moorage.scheduling.state import ModelRecord, State, WorkerState
+from moorage.scheduling.budget import DeviceBudget, Lease
+from moorage.scheduling.queue import Entry
+from moorage.scheduling.records import ModelRecord, WorkerState
+from moorage.scheduling.state import DeviceRecord, State
 
-IN_MEMORY = {ModelState.LOADING, ModelState.RESIDENT, ModelState.UNLOADING}
+PLACED = set(ModelState) - {ModelState.UNLOADED, ModelState.FAILED}
+ON_THE_DEVICE = PLACED - {ModelState.OFFLOADED}
+MUST_HAVE_WEIGHTS = {ModelState.RESIDENT, ModelState.OFFLOADING, ModelState.RESTORING}
 
 
 def check(state: State) -> None:
     """Recompute everything that is kept twice. Raises AssertionError where it has drifted."""
-    for budget in state.budgets.values():
-        budget.check_integrity()
+    for device in state.devices.values():
+        _check_device(state, device)
     for model in state.models.values():
         model.queue.check_integrity()
         _check_model(state, model)
@@ -20,44 +25,75 @@ def check(state: State) -> None:
     _check_requests(state)
 
 
+def _check_device(state: State, device: DeviceRecord) -> None:
+    device.budget.check_integrity()
+    device.host.check_integrity()
+    assert device.host.overdrawn_bytes == 0 or any(model.stepped for model in device.models.values())
+    assert device.models == {key: model for key, model in state.models.items() if model.device == device.name}
+    runs = [run for run in state.runs.values() if run.workspace.device == device.name]
+    assert device.runs == len(runs) <= device.limits.run_slots, f"{device.name}: {device.runs} runs, {len(runs)} known"
+    for waiter in (*device.ready, *device.arriving):
+        assert waiter in device.models or waiter in state.holds, f"{waiter} waits on {device.name} and is not there"
+
+
 def _check_leases(state: State) -> None:
     """Every lease has one live owner."""
-    owned = Counter(
-        [model.weights for model in state.models.values() if model.weights]
-        + [worker.context for worker in state.workers.values() if worker.context]
-        + [run.workspace for run in state.runs.values()]
-    )
-    held = Counter(lease for budget in state.budgets.values() for lease in budget.leases)
-    assert owned == held, f"{owned} owned, {held} held"
+    owned: list[Lease | None] = [worker.context for worker in state.workers.values()]
+    owned += [lease for worker in state.workers.values() for lease in worker.retained.values()]
+    owned += [run.workspace for run in state.runs.values()]
+    owned += [hold.lease for hold in state.holds.values()]
+    owned += [lease for model in state.models.values() for lease in (model.weights, model.first_run)]
+    owned += [entry.state for model in state.models.values() for entry in model.active.values()]
+    _same(owned, [device.budget for device in state.devices.values()])
+    hosted: list[Lease | None] = [model.host for model in state.models.values()]
+    hosted += [entry.host for model in state.models.values() for entry in (*model.active.values(), *model.queue)]
+    _same(hosted, [device.host for device in state.devices.values()])
+
+
+def _same(owned: list[Lease | None], budgets: list[DeviceBudget]) -> None:
+    live = Counter(lease for lease in owned if lease is not None)
+    held = Counter(lease for budget in budgets for lease in budget.leases)
+    assert live == held, f"{live} owned, {held} held"
 
 
 def _check_model(state: State, model: ModelRecord) -> None:
     key = model.key
-    in_memory = model.state in IN_MEMORY
-    assert in_memory == (model.device is not None), f"{key}: {model.state} on {model.device}"
-    assert in_memory or (model.weights is None and model.worker is None), f"{key}: {model.state} holds something"
-    assert model.state in {ModelState.LOADING, ModelState.RESIDENT} or not model.queue, (
-        f"{key}: nobody serves its queue"
-    )
+    assert (model.state in PLACED) == (model.device is not None), f"{key}: {model.state} on {model.device}"
+    assert model.state in ON_THE_DEVICE or model.run is None, f"{key}: {model.state} and runs"
+    assert model.state in PLACED or not (model.weights or model.worker or model.host), f"{key}: {model.state} holds"
+    assert model.state in PLACED or not model.queue, f"{key}: nobody serves its queue"
+    assert model.state not in MUST_HAVE_WEIGHTS or model.weights is not None, f"{key}: {model.state} without weights"
     assert model.run is None or model.state is ModelState.RESIDENT, f"{key}: runs while {model.state}"
     assert model.run is None or state.runs[model.run.run_id] is model.run
     assert model.closing == (key in state.closing)
-    assert key not in state.pending_loads or model.state is ModelState.LOADING
-    for device, short in state.short_of_memory.items():
-        assert key not in short or (device == model.device and model.queue), f"{key}: waits for no reason"
+    assert key not in state.building or (model.state is ModelState.LOADING and model.weights is not None)
+    assert not model.evicted or model.state in {ModelState.UNLOADING, ModelState.OFFLOADING}, f"{key}: {model.state}"
+    leases = [model.weights, model.first_run, model.run.workspace if model.run else None]
+    leases += [entry.state for entry in model.active.values()]
+    assert model.semaphore.held_bytes == sum(lease.size_bytes for lease in leases if lease is not None)
 
 
 def _check_workers(state: State) -> None:
     for worker in state.workers.values():
         assert worker.context is not None or worker.state is WorkerState.DOWN, f"{worker.worker}: {worker.state}"
         assert worker.loading is None or state.models[worker.loading].state is ModelState.LOADING
+        living = {key for key, model in state.models.items() if model.worker == worker.worker}
+        assert living == set(worker.models), f"{worker.worker}: {worker.models}, but {living} live in it"
 
 
 def _check_requests(state: State) -> None:
-    """Every accepted request waits in one queue or is in one run."""
+    """Every accepted request waits in one queue, runs between steps, or is in one run."""
     queued = [entry for model in state.models.values() for entry in model.queue]
-    running = [entry for run in state.runs.values() for entry in run.entries]
-    places = Counter(entry.request.request_id for entry in queued + running)
+    active = [entry for model in state.models.values() for entry in model.active.values()]
+    running = [entry for run in state.runs.values() if run.step is None for entry in run.entries]
+    places = Counter(entry.request.request_id for entry in queued + active + running)
     assert all(count == 1 for count in places.values()), f"in two places: {places}"
-    assert all(entry.request.request_id in state.entries for entry in queued)
+    assert all(state.is_open(entry) and entry.state is None and entry.leaving is None for entry in queued)
     assert set(state.entries) <= set(places), f"lost: {set(state.entries) - set(places)}"
+    _check_states(state, active)
+
+
+def _check_states(state: State, active: list[Entry]) -> None:
+    for entry in active:
+        assert entry.leaving is not None or (entry.state is not None and state.is_open(entry)), f"{entry} is nowhere"
+        assert entry.leaving is None or entry.state is None or entry.state.leaving, f"{entry} does not leave"

@@ -2,161 +2,215 @@
 
 from moorage.domain.errors import LoadFailed, ModelNotFound, ModelNotReady, MoorageError
 from moorage.domain.model import ModelKey, ModelState
-from moorage.scheduling.actions import Load, LoadSettled
-from moorage.scheduling.budget import DeviceBudget, LeaseKind
+from moorage.scheduling.actions import LoadSettled, Restore
+from moorage.scheduling.budget import LeaseKind, Want
+from moorage.scheduling.claims import Claim
 from moorage.scheduling.departures import Departures
-from moorage.scheduling.outlook import something_moves
-from moorage.scheduling.placement import choose_device, expected_weights_bytes, least_bytes
+from moorage.scheduling.placement import (
+    candidates,
+    expected_state_bytes,
+    expected_weights_bytes,
+    largest_device,
+    least_bytes,
+)
+from moorage.scheduling.records import ModelRecord
 from moorage.scheduling.requests import Requests
-from moorage.scheduling.runs import Runs
-from moorage.scheduling.state import ModelRecord, State, WorkerState
+from moorage.scheduling.room import Room
+from moorage.scheduling.state import DeviceRecord, State
 from moorage.scheduling.timers import LoadDue
 from moorage.scheduling.workers import Workers
 
 
 class Loads:
-    """Decides about ways in."""
+    """Decides about ways in, from disk and from the host."""
 
-    def __init__(self, state: State, requests: Requests, runs: Runs, workers: Workers, departures: Departures) -> None:
+    def __init__(self, state: State, requests: Requests, workers: Workers, departures: Departures, room: Room) -> None:
         self._state = state
         self._requests = requests
-        self._runs = runs
         self._workers = workers
         self._departures = departures
+        self._room = room
 
-    def request(self, key: ModelKey, now: float) -> None:
-        """Begin to load a model, unless it is there or on its way. A load that can never fit is refused at once."""
+    def request(self, key: ModelKey, now: float, *, may_evict: bool = True) -> None:
+        """Begin to bring a model in, unless it is there or on its way. One that can never fit is refused at once."""
         model = self._state.models.get(key)
         if model is None:
             self._state.actions.append(LoadSettled(key, ModelNotFound(key.name, str(key.version))))
             return
         model.wanted = True
-        if model.closing or model.state is ModelState.UNLOADING:
+        model.may_evict = may_evict
+        model.asked_s = now
+        self._state.touch(model)
+        if model.closing:
             self._departures.settle(model, ModelNotReady(key.name, "unloading"))
         elif model.state is ModelState.RESIDENT:
             self._departures.settle(model, None)
-        elif model.state is not ModelState.LOADING:
-            self._begin(model, now)
+        elif model.state is ModelState.FAILED and now < model.retry_at_s:
+            reason = f"its load failed {model.load_failures} times in a row, {model.reason}"
+            error = ModelNotReady(key.name, reason, retry_after_s=model.retry_at_s - now)
+            self._departures.settle(model, error)
+        elif model.state in {ModelState.UNLOADED, ModelState.FAILED}:
+            self.begin(model, now)
+        elif model.weights is None or model.state is not ModelState.LOADING:
+            self.set_deadline(model, now)
 
-    def _begin(self, model: ModelRecord, now: float) -> None:
+    def begin(self, model: ModelRecord, now: float) -> None:
+        """Place a model and have it wait for its memory."""
         model.load_crashes = 0
         model.failure = None
-        self._state.move(model, ModelState.LOADING, "waiting to load")
-        error = self._place(model)
+        model.asked_s = now
+        self._state.move(model, ModelState.LOADING, "waiting for memory")
+        error = self._place(model, now)
         if error is not None:
             self._departures.give_up(model, error)
-            return
-        self.set_deadline(model, now)
-        self.line_up(model)
+        elif model.wanted:
+            self.set_deadline(model, now)
 
-    def _place(self, model: ModelRecord) -> MoorageError | None:
+    def _place(self, model: ModelRecord, now: float) -> MoorageError | None:
         """Choose the model's device; the error where no device can ever hold it."""
-        state = self._state
-        budget = choose_device(model.spec, state.budgets, state.context_bytes)
-        if budget is None:
-            allowed = ", ".join(model.spec.devices)
-            return LoadFailed(model.key.name, f"no device of this server matches placement.devices = {allowed}")
-        needed_bytes = least_bytes(model.spec, state.context_bytes[budget.device])
-        if needed_bytes > budget.capacity_bytes:
-            return budget.too_large(f"model '{model.key.name}'", needed_bytes)
-        model.device = budget.device
+        devices = candidates(model, self._state.devices)
+        if not devices:
+            return self._never(model)
+        device = devices[0]
+        if len(devices) > 1 and self._short(model, device) > 0:
+            device = min(devices, key=lambda device: (self._cost(model, device, now), device.name))
+        model.device = device.name
+        device.models[model.key] = model
         return None
 
+    def _never(self, model: ModelRecord) -> MoorageError:
+        largest = largest_device(model.spec, self._state.devices)
+        if largest is None:
+            allowed = ", ".join(model.spec.devices)
+            return LoadFailed(model.key.name, f"no device of this server matches placement.devices = {allowed}")
+        return largest.budget.too_large(f"model '{model.key.name}'", least_bytes(model, largest))
+
+    def _short(self, model: ModelRecord, device: DeviceRecord) -> int:
+        return self._room.missing_bytes(device, self._claim(model, device, 0.0))
+
+    def _cost(self, model: ModelRecord, device: DeviceRecord, now: float) -> float:
+        """What it would cost others to have the model here."""
+        claim = self._claim(model, device, now)
+        missing_bytes = self._room.missing_bytes(device, claim)
+        if missing_bytes <= 0:
+            return 0.0
+        return self._room.cost(device, claim, missing_bytes, now)
+
     def set_deadline(self, model: ModelRecord, start_s: float) -> None:
-        """Give a load its time. The wait for memory and for the worker counts."""
+        """Give a load its time. Whoever asked for it waits no longer for memory; and then the worker has as long.
+
+        Requests have deadlines of their own: no model fails because memory was held by others while they waited.
+        """
         model.load_deadline_s = start_s + model.spec.load_timeout_s
         self._state.timers.add(model.load_deadline_s, LoadDue(model.key))
 
-    def line_up(self, model: ModelRecord) -> None:
-        """Put a placed model in LOADING in line."""
-        assert model.device is not None
-        self._state.pending_loads[model.key] = None
-        self._state.stir(model.device)
+    def needed_bytes(self, model: ModelRecord, device: DeviceRecord) -> int:
+        """What bringing the model in takes, with the first run of whoever waits for it."""
+        held_bytes = model.weights.size_bytes if model.weights is not None else 0
+        weights_bytes = expected_weights_bytes(model) - held_bytes
+        in_all = weights_bytes + self._first_run_bytes(model)
+        if model.semaphore not in device.budget.shares:
+            in_all = max(in_all, model.semaphore.reserved_bytes)
+        return in_all + self._workers.missing_context_bytes(model, device.name)
 
-    def pump(self, device: str) -> None:
-        """Take the device's waiting loads as far as they go now, in order.
+    def _first_run_bytes(self, model: ModelRecord) -> int:
+        head = model.queue.head
+        if head is None:
+            return 0
+        run_bytes = model.spec.memory.workspace_bytes(head.request.rows) + expected_state_bytes(model)
+        limit_bytes = model.semaphore.limit_bytes
+        return run_bytes if limit_bytes is None else min(run_bytes, limit_bytes)
 
-        One short of memory keeps those behind it from taking any, but not from coming back to what they hold.
-        """
-        budget = self._state.budgets[device]
-        blocked = False
-        for key in tuple(self._state.pending_loads):
-            model = self._state.models[key]
-            if model.device != device or (blocked and model.weights is None) or self._advance(model, budget):
-                continue
-            if something_moves(self._state, device):
-                blocked = True
+    def _claim(self, model: ModelRecord, device: DeviceRecord, place: float) -> Claim:
+        waiting = model.queue.best_priority
+        priority = model.share.priority if waiting is None else waiting
+        if model.wanted:
+            priority = min(priority, model.share.priority)
+        share = model.semaphore if model.semaphore in device.budget.shares else None
+        return Claim(model.key, place, priority, self.needed_bytes(model, device), share, model.key)
+
+    def bring_in(self, model: ModelRecord, device: DeviceRecord, room_bytes: float, now: float) -> bool:
+        """Lease all that the model needs, and have it come; False if it does not fit the room."""
+        if self.needed_bytes(model, device) > room_bytes:
+            return False
+        worker = self._workers.of(model, device.name)
+        first_run_bytes = self._first_run_bytes(model)
+        weights_bytes = expected_weights_bytes(model)
+        owner, share = str(model.key), model.semaphore
+        if model.weights is not None:
+            device.budget.correct(model.weights, weights_bytes)
+        wants = [Want(owner, LeaseKind.WEIGHTS, weights_bytes, share)] if model.weights is None else []
+        if first_run_bytes:
+            wants.append(Want(owner, LeaseKind.WORKSPACE, first_run_bytes, share))
+        if worker.context is None:
+            wants.append(self._workers.want_context(worker))
+        leases = device.budget.acquire_all(wants)
+        assert leases is not None, f"{model.key}: no room for {wants}"
+        for lease in leases:
+            if lease.kind is LeaseKind.WEIGHTS:
+                model.weights = lease
+            elif lease.kind is LeaseKind.WORKSPACE:
+                model.first_run = lease
             else:
-                self._departures.give_up(
-                    model,
-                    budget.exhausted(f"model '{key.name}'", expected_weights_bytes(model.spec), budget.free_bytes),
-                )
+                worker.context = lease
+        if share not in device.budget.shares:
+            device.budget.join(share)
+        self._come(model, now)
+        return True
 
-    def _advance(self, model: ModelRecord, budget: DeviceBudget) -> bool:
-        """Lease, then start the worker, then have it build the model. False where memory is what it waits for."""
-        if model.weights is None:
-            model.weights = budget.acquire(str(model.key), LeaseKind.WEIGHTS, expected_weights_bytes(model.spec))
-            if model.weights is None:
-                return False
-        worker = self._workers.of(model, budget.device)
-        if worker.state is WorkerState.UP and worker.loading is None:
-            worker.loading = model.key
-            del self._state.pending_loads[model.key]
-            self._state.move(model, ModelState.LOADING, "loading")
-            self._state.actions.append(Load(model.key, model.spec, worker.worker))
-        return not worker.startable
+    def _come(self, model: ModelRecord, now: float) -> None:
+        """The memory is there: from the host, or from disk as soon as the worker is free to build it."""
+        assert model.worker is not None
+        if model.state is ModelState.OFFLOADED:
+            self._state.move(model, ModelState.RESTORING)
+            self._departures.set_deadline(model, now)
+            self._state.actions.append(Restore(model.key, model.worker))
+        else:
+            self._state.move(model, ModelState.LOADING, "waiting for its worker")
+            self.set_deadline(model, now)
+            self._state.building[model.key] = None
 
-    def loaded(self, key: ModelKey, weights_bytes: int, now: float) -> None:
-        """A worker built the model. What it measured corrects the ledger, and decides whether it may stay."""
-        model = self._built(key)
-        if model is None:
-            return
-        assert model.weights is not None
-        model.load_crashes = 0
-        budget = self._state.budgets[model.weights.device]
-        held_bytes = max(weights_bytes, model.spec.memory.weights_bytes or 0)
-        if budget.resize(model.weights, held_bytes):
-            self._state.move(model, ModelState.RESIDENT)
-            self._requests.refuse_what_never_fits(model)
-            self._departures.settle(model, None)
-            self._runs.start_next(model, now)
-            return
-        # It is there already, so the ledger was wrong for a moment: out with it at once.
-        free_bytes = budget.free_bytes + model.weights.size_bytes
-        model.failure = budget.exhausted(f"model '{key.name}', as measured,", held_bytes, free_bytes)
-        self._departures.settle(model, model.failure)
-        self._requests.fail_waiting(model, model.failure)
-        self._departures.send_away(model, now)
+    def claim(self, model: ModelRecord, device: DeviceRecord, place: float) -> Claim:
+        """What the model needs to come in."""
+        return self._claim(model, device, place)
 
-    def failed(self, key: ModelKey, error: MoorageError) -> None:
-        """A worker could not build the model and has freed what it took."""
-        model = self._built(key)
-        if model is not None:
+    def refuse(self, model: ModelRecord, device: DeviceRecord, claim: Claim) -> None:
+        """It can't be had beside what stays: tell those who wait."""
+        free_bytes = self._room.obtainable_bytes(device, claim)
+        error = device.budget.exhausted(f"model '{model.key.name}'", claim.needed_bytes, free_bytes)
+        if model.state is ModelState.LOADING:
             self._departures.give_up(model, error)
+        else:
+            self._departures.settle(model, error)
+            self._requests.fail_waiting(model, error)
 
-    def _built(self, key: ModelKey) -> ModelRecord | None:
-        """The model whose building has just ended, its worker free for the next; None if that is no longer awaited.
+    def stand_by(self, model: ModelRecord) -> None:
+        """There is no room without putting somebody out: the model's first request brings it in."""
+        model.in_service = True
+        if model.state is ModelState.LOADING:
+            self._departures.out(model, ModelState.UNLOADED, "waiting for its first request: memory is held by others")
+        self._departures.settle(model, None)
 
-        What a worker still says after it was killed for taking too long changes nothing.
-        """
-        model = self._state.models.get(key)
-        worker = self._state.workers.get(model.worker or "") if model else None
-        if worker is None or worker.loading != key or worker.state is not WorkerState.UP:
-            return None
-        worker.loading = None
-        self._state.stir(worker.device)
-        return model
+    def _out_of_time(self, model: ModelRecord) -> None:
+        """Whoever asked for a load waited long enough for its memory. Requests that wait too may go on waiting."""
+        device = self._state.device_of(model)
+        needed_bytes = self.needed_bytes(model, device)
+        error = device.budget.exhausted(f"model '{model.key.name}'", needed_bytes, device.budget.free_bytes)
+        self._departures.settle(model, error)
+        self._state.touch(model)
 
     def overdue(self, key: ModelKey, now: float) -> None:
         """A load has taken its whole time. A worker that is still building can only be stopped by killing it."""
         model = self._state.models.get(key)
-        if model is None or model.state is not ModelState.LOADING or now < model.load_deadline_s:
-            return
-        if model.failure is not None:  # it was found overdue before, and its worker is being killed
+        if model is None or now < model.load_deadline_s or model.failure is not None:
             return
         error = LoadFailed(key.name, f"not loaded within {model.spec.load_timeout_s:g} s")
         worker = self._state.workers.get(model.worker or "")
-        if worker is not None and worker.loading == key:
+        if model.state is ModelState.OFFLOADED or (model.state is ModelState.LOADING and model.weights is None):
+            self._out_of_time(model)
+        elif model.state is not ModelState.LOADING:
+            self._departures.settle(model, error)
+        elif worker is not None and worker.loading == key:
             # Its memory is free only when the process is gone: the load is given up when that is known.
             model.failure = error
             self._workers.kill(worker, f"loading {key} took too long")

@@ -4,38 +4,50 @@ from collections.abc import Mapping
 from fnmatch import fnmatchcase
 
 from moorage.domain.model import Isolation, ModelKey, ModelSpec
-from moorage.scheduling.budget import DeviceBudget
+from moorage.scheduling.records import ModelRecord
+from moorage.scheduling.state import DeviceRecord
 
 
-def expected_weights_bytes(spec: ModelSpec) -> int:
-    """Bytes to lease before anything is measured: what is declared, else the size of the files."""
-    declared_bytes = spec.memory.weights_bytes
-    return spec.weights_hint_bytes if declared_bytes is None else declared_bytes
+def expected_weights_bytes(model: ModelRecord) -> int:
+    """Bytes to lease before a load: what was measured or is declared, the larger; else the size of the files."""
+    declared_bytes, measured_bytes = model.spec.memory.weights_bytes, model.measured.weights_bytes
+    if declared_bytes is None and measured_bytes is None:
+        return model.spec.weights_hint_bytes
+    return max(declared_bytes or 0, measured_bytes or 0)
 
 
-def least_bytes(spec: ModelSpec, context_bytes: int) -> int:
+def expected_state_bytes(model: ModelRecord) -> int:
+    """Bytes to lease for a stepped request that begins; nothing for other models."""
+    return max(model.spec.memory.state_bytes or 0, model.measured.state_bytes or 0)
+
+
+def least_bytes(model: ModelRecord, device: DeviceRecord) -> int:
     """What serving the model takes at least: its worker's own memory, the weights, and a run of one row."""
-    return context_bytes + expected_weights_bytes(spec) + spec.memory.workspace_bytes(1)
+    execution_bytes = model.spec.memory.workspace_bytes(1) + expected_state_bytes(model)
+    held_bytes = max(expected_weights_bytes(model) + execution_bytes, model.share.reserved_bytes)
+    return device.limits.context_bytes + held_bytes
 
 
-def choose_device(
-    spec: ModelSpec, budgets: Mapping[str, DeviceBudget], context_bytes: Mapping[str, int]
-) -> DeviceBudget | None:
-    """The allowed device with the most free bytes, among those that could hold the model at all.
+def candidates(model: ModelRecord, devices: Mapping[str, DeviceRecord]) -> list[DeviceRecord]:
+    """The allowed devices that could hold the model with nothing else on them, the one with the most free bytes first.
 
-    If none could, the largest allowed one, which is the best to name in an error; None if none is allowed.
     Equal devices are told apart by name.
     """
-    allowed = [budget for name, budget in budgets.items() if _allows(spec, name)]
     large_enough = [
-        budget for budget in allowed if least_bytes(spec, context_bytes[budget.device]) <= budget.capacity_bytes
+        device
+        for name, device in devices.items()
+        if allows(model.spec, name) and least_bytes(model, device) <= device.budget.configured_bytes
     ]
-    if large_enough:
-        return min(large_enough, key=lambda budget: (-budget.free_bytes, budget.device))
-    return min(allowed, key=lambda budget: (-budget.capacity_bytes, budget.device), default=None)
+    return sorted(large_enough, key=lambda device: (-device.budget.free_for(None), device.name))
 
 
-def _allows(spec: ModelSpec, device: str) -> bool:
+def largest_device(spec: ModelSpec, devices: Mapping[str, DeviceRecord]) -> DeviceRecord | None:
+    """The largest allowed device, which is the best to name in an error; None if none is allowed."""
+    allowed = [device for name, device in devices.items() if allows(spec, name)]
+    return min(allowed, key=lambda device: (-device.budget.configured_bytes, device.name), default=None)
+
+
+def allows(spec: ModelSpec, device: str) -> bool:
     return any(fnmatchcase(device, pattern) for pattern in spec.devices)
 
 

@@ -1,27 +1,50 @@
-"""One model's waiting requests: first come, first served, within bounds of rows and bytes."""
+"""One model's waiting requests: by priority, then first come, first served, within bounds of rows and bytes."""
 
+import heapq
 from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass
+from enum import StrEnum
 
 from moorage.domain.errors import QueueFull
 from moorage.domain.model import QueuePolicy
 from moorage.domain.request import InferenceRequest
+from moorage.scheduling.budget import Lease
 
 # Told to a refused caller until the drain rate is measured.
 RETRY_AFTER_S = 1.0
+
+
+class Leaving(StrEnum):
+    """Where a stepped request's state is on its way to: the host, or nowhere."""
+
+    SUSPEND = "suspend"
+    DROP = "drop"
 
 
 @dataclass(slots=True, eq=False)
 class Entry:
     """An accepted request on its way.
 
+    priority: its own, or its model's. place: in the order of those who wait; it never changes.
     attempts: workers that died under it. alone: its batch failed, so it is tried by itself.
+    preemptions: how often it gave way. steps: how many it has behind it. kept_bytes: of state after the last one.
+    state, host: memory of its state, where it is stepped and has begun. leaving: the state is on its way out; told:
+    its worker knows.
     """
 
     request: InferenceRequest
+    priority: int = 3
+    place: float = 0.0
     attempts: int = 0
     alone: bool = False
+    preemptions: int = 0
+    steps: int = 0
+    kept_bytes: int = 0
+    state: Lease | None = None
+    host: Lease | None = None
+    leaving: Leaving | None = None
+    told: bool = False
 
 
 class ModelQueue:
@@ -30,22 +53,29 @@ class ModelQueue:
     def __init__(self, model: str, policy: QueuePolicy) -> None:
         self._model = model
         self._policy = policy
-        self._entries: OrderedDict[int, Entry] = OrderedDict()
+        self._classes: dict[int, OrderedDict[int, Entry]] = {}
         self.rows = 0
         self.size_bytes = 0
 
     def __len__(self) -> int:
-        return len(self._entries)
+        return sum(map(len, self._classes.values()))
+
+    def __bool__(self) -> bool:
+        return bool(self._classes)
 
     def __iter__(self) -> Iterator[Entry]:
-        return iter(self._entries.values())
+        """In the order of their places."""
+        classes = list(self._classes.values())
+        if len(classes) == 1:
+            return iter(classes[0].values())
+        return heapq.merge(*(entries.values() for entries in classes), key=lambda entry: entry.place)
 
     def __contains__(self, entry: Entry) -> bool:
-        return entry.request.request_id in self._entries
+        return entry.request.request_id in self._classes.get(entry.priority, ())
 
     def refusal(self, request: InferenceRequest) -> QueueFull | None:
         """Why the queue can't take this request now, if it can't. An empty queue takes any single request."""
-        if not self._entries:
+        if not self:
             return None
         policy = self._policy
         if self.rows + request.rows > policy.max_rows:
@@ -60,21 +90,40 @@ class ModelQueue:
     @property
     def head(self) -> Entry | None:
         """Who is served next, if anybody waits."""
-        return next(iter(self._entries.values()), None)
+        if not self._classes:
+            return None
+        heads = [next(iter(entries.values())) for entries in self._classes.values()]
+        return heads[0] if len(heads) == 1 else min(heads, key=lambda entry: entry.place)
+
+    @property
+    def best_priority(self) -> int | None:
+        """The highest priority (the lowest number) that waits."""
+        return min(self._classes, default=None)
 
     def append(self, entry: Entry) -> None:
-        self._entries[entry.request.request_id] = entry
+        """Join behind those of the same priority."""
+        self._class_of(entry)[entry.request.request_id] = entry
         self._count(entry, 1)
 
     def put_back(self, entries: list[Entry]) -> None:
-        """Return accepted entries to the head, in their order. They were admitted once: no bound applies."""
-        for entry in reversed(entries):
+        """Return accepted entries to their places. They were admitted once: no bound applies."""
+        for entry in entries:
             self.append(entry)
-            self._entries.move_to_end(entry.request.request_id, last=False)
+        for priority in {entry.priority for entry in entries}:
+            in_order = sorted(self._classes[priority].values(), key=_order)
+            self._classes[priority] = OrderedDict((entry.request.request_id, entry) for entry in in_order)
+
+    def _class_of(self, entry: Entry) -> OrderedDict[int, Entry]:
+        if entry.priority not in self._classes:
+            self._classes[entry.priority] = OrderedDict()
+        return self._classes[entry.priority]
 
     def remove(self, entry: Entry) -> None:
         """Take one entry out. Raises KeyError if it does not wait here."""
-        del self._entries[entry.request.request_id]
+        entries = self._classes[entry.priority]
+        del entries[entry.request.request_id]
+        if not entries:
+            del self._classes[entry.priority]
         self._count(entry, -1)
 
     def _count(self, entry: Entry, sign: int) -> None:
@@ -85,3 +134,7 @@ class ModelQueue:
         """Raises AssertionError where the running sums differ from what waits."""
         assert self.rows == sum(entry.request.rows for entry in self)
         assert self.size_bytes == sum(entry.request.size_bytes for entry in self)
+
+
+def _order(entry: Entry) -> tuple[float, int]:
+    return entry.place, entry.request.request_id

@@ -1,11 +1,14 @@
-"""The life of requests: admitted, queued, answered. Each ends by exactly one Succeed or Fail, or a cancel."""
+"""The life of requests: admitted, queued, answered. Each has exactly one outcome, or its caller left."""
 
-from moorage.domain.errors import DeadlineExceeded, ModelNotFound, MoorageError
+from moorage.domain.errors import DeadlineExceeded, ModelNotFound, MoorageError, Preempted
+from moorage.domain.model import ModelState
 from moorage.domain.request import InferenceRequest
 from moorage.scheduling.actions import Fail
 from moorage.scheduling.admission import never_fits, refusal
-from moorage.scheduling.queue import Entry
-from moorage.scheduling.state import ModelRecord, State
+from moorage.scheduling.policy import Waiting
+from moorage.scheduling.queue import Entry, Leaving
+from moorage.scheduling.records import ModelRecord
+from moorage.scheduling.state import State
 from moorage.scheduling.timers import RequestDue
 
 
@@ -25,25 +28,50 @@ class Requests:
         if error is not None:
             self._answer(request, error)
             return None
-        entry = Entry(request)
+        entry = self._entry(model, request)
         self._state.entries[request.request_id] = entry
         self._state.timers.add(request.deadline_s, RequestDue(request.request_id))
         model.queue.append(entry)
+        model.usage.note(now)
+        self._state.touch(model)
+        if model.device is not None and model.key in self._state.devices[model.device].short:
+            self._state.stir(model.device)  # It may need more now, or have a better right, at the same place.
         return model
+
+    def _entry(self, model: ModelRecord, request: InferenceRequest) -> Entry:
+        policy = self._state.policy
+        priority = request.priority or model.share.priority
+        waiting = Waiting(request.arrived_s, priority, served_s=0.0)
+        place = policy.place(waiting, self._state.limits.ageing_s)
+        return Entry(request, priority=priority if policy.by_priority else 0, place=place)
 
     def refuse_what_never_fits(self, model: ModelRecord) -> None:
         """Answer the waiting requests that turn out too large now that the weights are measured."""
         for entry in list(model.queue):
             error = never_fits(self._state, model, entry.request.rows)
             if error is not None:
-                model.queue.remove(entry)
-                self.fail(entry, error)
+                self.refuse(model, entry, error)
 
     def fail_waiting(self, model: ModelRecord, error: MoorageError) -> None:
         """Answer all that wait for a model with one error."""
         for entry in list(model.queue):
-            model.queue.remove(entry)
-            self.fail(entry, error)
+            self.refuse(model, entry, error)
+
+    def refuse(self, model: ModelRecord, entry: Entry, error: MoorageError) -> None:
+        """Answer one request that waits in its model's queue with an error."""
+        self._remove(model, entry)
+        self.fail(entry, error)
+
+    def give_up(self, model: ModelRecord, entry: Entry, error: MoorageError) -> None:
+        """Answer a running stepped request with an error. Its state is to be dropped."""
+        self.fail(entry, error)
+        self._drop_state(model, entry)
+
+    def _drop_state(self, model: ModelRecord, entry: Entry) -> None:
+        entry.leaving = Leaving.DROP
+        if entry.state is not None:
+            self._state.device_of(model).budget.leave(entry.state)
+        self._state.touch(model)
 
     def fail(self, entry: Entry, error: MoorageError) -> None:
         """Answer one request that is in no queue with an error."""
@@ -56,9 +84,15 @@ class Requests:
     def expired(self, request_id: int, now: float) -> None:
         """A deadline passed, perhaps of a request that ended before."""
         entry = self._state.entries.get(request_id)
-        if entry is not None:
-            state = "while it waited" if self._leave(entry) else "while it was computed"
-            self._answer(entry.request, DeadlineExceeded(now - entry.request.arrived_s, state))
+        if entry is None:
+            return
+        waited = self._leave(entry)
+        waited_s = now - entry.request.arrived_s
+        if waited and entry.preemptions:
+            self._answer(entry.request, Preempted(waited_s, entry.preemptions))
+        else:
+            state = "while it waited" if waited else "while it was computed"
+            self._answer(entry.request, DeadlineExceeded(waited_s, state))
 
     def cancelled(self, request_id: int) -> None:
         """The caller has gone."""
@@ -67,15 +101,29 @@ class Requests:
             self._leave(entry)
 
     def _leave(self, entry: Entry) -> bool:
-        """Forget a request; whether it waited. One that is computed stays in its run, which nobody interrupts."""
+        """Forget a request; whether it waited. A run is not interrupted; a stepped request takes no further step."""
         del self._state.entries[entry.request.request_id]
         model = self._state.models[entry.request.model]
-        if entry not in model.queue:
-            return False
+        self._state.touch(model)
+        if entry in model.queue:
+            self._remove(model, entry)
+            return True
+        waited = entry.leaving is not None
+        if model.active.get(entry.request.request_id) is entry and not waited:
+            self._drop_state(model, entry)
+        return waited
+
+    def _remove(self, model: ModelRecord, entry: Entry) -> None:
+        """Take a request out of its queue; what its worker keeps for it is to be given up."""
         model.queue.remove(entry)
-        if not model.queue:
-            self._state.leave_line(model)
-        elif model.device is not None and self._state.short_of_memory[model.device]:
-            # It may have been the one that all the others waited behind.
-            self._state.stir(model.device)
-        return True
+        self._state.touch(model)
+        if model.device is not None:
+            self._state.stir(model.device)  # Who is next may need less, though they wait at the same place.
+        if entry.host is not None:
+            entry.leaving = Leaving.DROP
+            model.active[entry.request.request_id] = entry
+
+    def nobody_wants(self, model: ModelRecord) -> bool:
+        """Whether a model that waits to be loaded has lost everybody that it was to be loaded for."""
+        waits = model.state is ModelState.LOADING and model.weights is None
+        return waits and not model.wanted and not model.queue

@@ -3,18 +3,42 @@
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, assert_never
 
-from moorage.domain.model import ModelKey, ModelState
+from moorage.domain.errors import ModelNotFound
+from moorage.domain.model import ModelKey, ModelState, SharePolicy
 from moorage.domain.request import InferenceRequest
 from moorage.scheduling import events, integrity
 from moorage.scheduling.actions import Action
-from moorage.scheduling.departures import Departures
+from moorage.scheduling.building import Building
+from moorage.scheduling.claims import Claim
+from moorage.scheduling.departures import ON_THE_MOVE, Departures
+from moorage.scheduling.dispatch import Dispatch
+from moorage.scheduling.explain import Explanation
+from moorage.scheduling.explaining import explain
+from moorage.scheduling.holds import Holds
+from moorage.scheduling.lines import Lines
 from moorage.scheduling.loads import Loads
 from moorage.scheduling.losses import Losses
-from moorage.scheduling.queue import ModelQueue
+from moorage.scheduling.policy import MOORAGE, Policy
+from moorage.scheduling.ready import Ready
+from moorage.scheduling.records import ModelRecord, new_model
 from moorage.scheduling.requests import Requests
+from moorage.scheduling.room import Room
 from moorage.scheduling.runs import Runs
-from moorage.scheduling.state import DeviceLimits, Limits, ModelRecord, State
-from moorage.scheduling.timers import Due, LoadDue, RequestDue, RestartDue, RunDue, UnloadDue
+from moorage.scheduling.shares import Shares
+from moorage.scheduling.state import DeviceLimits, DeviceRecord, HoldKey, Limits, State
+from moorage.scheduling.states import States
+from moorage.scheduling.stepping import Steps
+from moorage.scheduling.timers import (
+    Due,
+    GuardDue,
+    HoldDue,
+    LoadDue,
+    MoveDue,
+    RequestDue,
+    RestartDue,
+    RunDue,
+    StatesDue,
+)
 from moorage.scheduling.workers import Workers
 
 
@@ -24,25 +48,49 @@ class Scheduler:
     Not safe for concurrent use: one owner calls `handle`, and looks at `state` only between calls.
     """
 
-    def __init__(self, devices: Mapping[str, DeviceLimits], limits: Limits | None = None) -> None:
-        self.state = State(devices, limits or Limits())
-        self._requests = Requests(self.state)
-        self._workers = Workers(self.state)
-        self._runs = Runs(self.state, self._requests, self._workers)
-        self._departures = Departures(self.state, self._requests, self._workers)
-        self._loads = Loads(self.state, self._requests, self._runs, self._workers, self._departures)
-        self._losses = Losses(self.state, self._requests, self._runs, self._workers, self._departures, self._loads)
+    def __init__(
+        self, devices: Mapping[str, DeviceLimits], limits: Limits | None = None, policy: Policy = MOORAGE
+    ) -> None:
+        state = self.state = State(devices, limits or Limits(), policy)
+        self._lines = Lines(state)
+        self._requests = Requests(state)
+        self._workers = Workers(state)
+        self._runs = Runs(state, self._requests, self._workers)
+        self._states = States(state, self._workers)
+        self._steps = Steps(state, self._requests, self._runs, self._states)
+        self._departures = Departures(state, self._requests, self._workers, self._lines)
+        self.room = Room(state, self._departures, self._states, self._workers)
+        self._loads = Loads(state, self._requests, self._workers, self._departures, self.room)
+        self._building = Building(state, self._requests, self._workers, self._departures, self.room)
+        self._losses = Losses(state, self._requests, self._runs, self._steps, self._workers, self._departures)
+        self._holds = Holds(state)
+        self._shares = Shares(state, self._requests)
+        ready = Ready(state, self._requests, self._runs, self._steps, self.room)
+        self._dispatch = Dispatch(state, ready, self._loads, self._holds, self.room)
         self._handlers: dict[type, Callable[[Any, float], None]] = {
             events.RequestsArrived: lambda event, now: self._requests_arrived(event.requests, now),
             events.RequestCancelled: lambda event, now: self._requests.cancelled(event.request_id),
             events.RunFinished: lambda event, now: self._runs.finished(event.run_id, event.result, now),
-            events.RunFailed: lambda event, now: self._runs.failed(event.run_id, event.error, now),
+            events.RunFailed: self._run_failed,
+            events.StepFinished: lambda event, now: self._steps.finished(event.run_id, event.results, now),
+            events.StatesSuspended: lambda event, now: self._states.suspended(event.key, event.request_ids),
+            events.StatesDropped: lambda event, now: self._states.dropped(event.key, event.request_ids),
             events.ModelRegistered: self._model_registered,
-            events.LoadRequested: lambda event, now: self._loads.request(event.key, now),
+            events.LoadRequested: lambda event, now: self._loads.request(event.key, now, may_evict=event.may_evict),
             events.UnloadRequested: lambda event, now: self._departures.unload(event.key),
-            events.ModelLoaded: lambda event, now: self._loads.loaded(event.key, event.weights_bytes, now),
-            events.ModelLoadFailed: lambda event, now: self._loads.failed(event.key, event.error),
-            events.ModelUnloaded: lambda event, now: self._departures.unloaded(event.key),
+            events.ModelLoaded: self._model_loaded,
+            events.ModelLoadFailed: lambda event, now: self._building.failed(event.key, event.error, now),
+            events.ModelUnloaded: lambda event, now: self._departures.unloaded(event.key, event.retained_bytes),
+            events.ModelOffloaded: lambda event, now: self._departures.offloaded(event.key, event.retained_bytes),
+            events.ModelOffloadFailed: lambda event, now: self._departures.offload_failed(event.key, now),
+            events.ModelRestored: lambda event, now: self._building.restored(event.key, event.restore_s, now),
+            events.ModelRestoreFailed: lambda event, now: self._building.restore_failed(event.key, now),
+            events.CapacityChanged: lambda event, now: self._shares.capacity_changed(
+                event.device, event.capacity_bytes
+            ),
+            events.ShareChanged: lambda event, now: self._shares.changed(event.key, event.share),
+            events.HoldRequested: self._holds.requested,
+            events.HoldReleased: lambda event, now: self._holds.released(event.hold_id),
             events.WorkerUp: lambda event, now: self._workers.up(event.worker, now),
             events.WorkerLost: lambda event, now: self._losses.worker_lost(event.worker, event.reason, now),
             events.TimeReached: lambda event, now: None,
@@ -55,15 +103,14 @@ class Scheduler:
         return self.state.timers.next_s
 
     def handle(self, event: events.Event, now: float) -> list[Action]:
-        """Take in one event and say what follows. `now`: monotonic seconds, never less than the last.
+        """Take in what happened, and decide. `now` is monotonic seconds, never less than before.
 
         What is due comes first, even where its wake-up is late: expired work is never run.
         """
         for due in self.state.timers.take_due(now):
             self._due(due, now)
         self._handlers[type(event)](event, now)
-        if self.state.stirred or self.state.closing:
-            self._follow_up(now)
+        self._follow_up(now)
         self.state.timers.compact(self._matters)
         actions = self.state.actions
         self.state.actions = []
@@ -72,36 +119,56 @@ class Scheduler:
     def _follow_up(self, now: float) -> None:
         """Let go on whoever the event made way for. The one place for it, so that no way leads past it.
 
-        Runs come before loads, as a load must not hold up what is resident. Each round ends, starts or gives up
-        something that waited, so the rounds end.
+        Whatever changes a model touches it, and whatever comes free stirs its device. Each round serves, begins or
+        gives up something that waited, so the rounds end.
         """
-        stirred = self.state.stirred
+        state = self.state
         while True:
-            for key in tuple(self.state.closing):
+            for key in tuple(state.closing):
                 self._departures.close_if_idle(key, now)
-            if not stirred:
+            while state.touched:
+                key = next(iter(state.touched))
+                del state.touched[key]
+                model = state.models.get(key)
+                if model is not None:
+                    self._settle_touched(model, now)
+            if not state.stirred:
                 return
-            device = next(iter(stirred))
-            del stirred[device]
-            self._runs.start_waiting(device, now)
-            self._loads.pump(device)
+            device = next(iter(state.stirred))
+            del state.stirred[device]
+            self._dispatch.advance(device, now)
+            if state.building:
+                self._building.build_next(device, now)
+
+    def _settle_touched(self, model: ModelRecord, now: float) -> None:
+        """Find what a model that changed waits for now."""
+        if model.state is ModelState.UNLOADED and not model.closing and (model.queue or model.wanted):
+            self._loads.begin(model, now)
+        elif self._requests.nobody_wants(model):
+            self._departures.out(model, ModelState.UNLOADED, model.reason)
+        elif model.active:
+            self._states.flush(model, now)
+        self._lines.refresh(model)
 
     def _requests_arrived(self, requests: Iterable[InferenceRequest], now: float) -> None:
-        joined: dict[ModelKey, ModelRecord] = {}
         for request in requests:
-            model = self._requests.arrived(request, now)
-            if model is not None:
-                joined[model.key] = model
-        for model in joined.values():
-            if model.state is ModelState.UNLOADED:
-                self._loads.request(model.key, now)
-            else:
-                self._runs.start_next(model, now)
+            self._requests.arrived(request, now)
+
+    def _run_failed(self, event: events.RunFailed, now: float) -> None:
+        run = self._runs.end(event.run_id, now)
+        if run is not None:
+            (self._runs if run.step is None else self._steps).failed(run, event.error)
 
     def _model_registered(self, event: events.ModelRegistered, now: float) -> None:
         assert event.key not in self.state.models, f"{event.key} registered twice"
-        queue = ModelQueue(event.key.name, event.spec.queue)
-        self.state.models[event.key] = ModelRecord(event.key, event.spec, queue)
+        share = self._shares.inherited(event.key, event.spec)
+        self.state.models[event.key] = new_model(event.key, event.spec, event.footprint, share)
+
+    def _model_loaded(self, event: events.ModelLoaded, now: float) -> None:
+        model = self._building.loaded(event.key, event.weights_bytes, event.load_s, now)
+        if model is not None:
+            model.stepped = event.stepped
+            model.can_offload = event.can_offload
 
     def _due(self, due: Due, now: float) -> None:
         match due:
@@ -111,8 +178,14 @@ class Scheduler:
                 self._runs.overdue(run_id)
             case LoadDue(key):
                 self._loads.overdue(key, now)
-            case UnloadDue(key):
+            case MoveDue(key):
                 self._departures.overdue(key, now)
+            case StatesDue(key):
+                self._states.overdue(key, now)
+            case GuardDue(device):
+                self.state.stir(device)
+            case HoldDue(hold_id):
+                self._holds.overdue(hold_id, now)
             case RestartDue(worker):
                 self._workers.restart_due(worker, now)
             case _:
@@ -120,27 +193,65 @@ class Scheduler:
 
     def _matters(self, at_s: float, due: Due) -> bool:
         """Whether something would still come of a timer."""
+        state = self.state
         match due:
             case RequestDue(request_id):
-                return request_id in self.state.entries
+                matters = request_id in state.entries
             case RunDue(run_id):
-                return run_id in self.state.runs
-            case LoadDue(key):
-                model = self.state.models.get(key)
-                return model is not None and model.state is ModelState.LOADING and model.load_deadline_s == at_s
-            case UnloadDue(key):
-                model = self.state.models.get(key)
-                return model is not None and model.state is ModelState.UNLOADING and model.unload_deadline_s == at_s
+                matters = run_id in state.runs
+            case LoadDue(key) | MoveDue(key) | StatesDue(key):
+                matters = key in state.models and self._model_matters(state.models[key], at_s, due)
+            case GuardDue(device):
+                matters = state.devices[device].guarded_until_s == at_s
+            case HoldDue(hold_id):
+                matters = HoldKey(hold_id) in state.holds
             case RestartDue(name):
-                worker = self.state.workers.get(name)
-                return worker is not None and worker.restart_at_s == at_s
+                matters = name in state.workers and state.workers[name].restart_at_s == at_s
             case _:
                 assert_never(due)
+        return matters
+
+    def _model_matters(self, model: ModelRecord, at_s: float, due: Due) -> bool:
+        match due:
+            case LoadDue():
+                return model.load_deadline_s == at_s and model.state is not ModelState.RESIDENT
+            case MoveDue():
+                return model.move_deadline_s == at_s and model.state in ON_THE_MOVE
+            case _:
+                return model.states_deadline_s == at_s and bool(model.active)
 
     def _drain_started(self, event: events.DrainStarted, now: float) -> None:
         self.state.draining = True
 
+    def explain(self, key: ModelKey, rows: int, priority: int, now: float) -> Explanation | None:
+        """What would happen if a registered model were asked for so many rows now. Nothing does.
+
+        priority: 0 for the model's own. None where no device matches the model.
+        """
+        return explain(self.state, self.room, key, rows, priority, now)
+
+    def claim_of(self, model: ModelRecord, device: DeviceRecord, place: float) -> Claim:
+        """What a model that waits on its device needs to go on."""
+        return self._dispatch.claim_of(model, device, place)
+
+    def changed_share(self, key: ModelKey, change: Callable[[SharePolicy], SharePolicy]) -> SharePolicy:
+        """What a model's standing would be after a change, for a ShareChanged.
+
+        Raises ModelNotFound, and MemoryExhausted where what is to be reserved is not free.
+        """
+        model = self.state.models.get(key)
+        if model is None:
+            raise ModelNotFound(key.name, str(key.version))
+        share = change(model.share)
+        missing_bytes = self._shares.can_change(key, share)
+        if missing_bytes > 0:
+            budget = self.state.device_of(model).budget
+            free_bytes = share.reserved_bytes - missing_bytes
+            raise budget.exhausted(f"a reservation for model '{key.name}'", share.reserved_bytes, free_bytes)
+        return share
+
     def check_integrity(self) -> None:
         """Recompute everything that is kept twice. Raises AssertionError where it has drifted."""
         assert not self.state.stirred, "somebody was not told that something came free"
+        assert not self.state.touched, "somebody's place in line was not found anew"
         integrity.check(self.state)

@@ -1,23 +1,32 @@
 """What the scheduler knows. Its parts share one State, and put what they decide into its `actions`."""
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
+from typing import NamedTuple
 
-from moorage.domain.errors import MoorageError
-from moorage.domain.model import TRANSITIONS, ModelKey, ModelSpec, ModelState
+from moorage.domain.model import TRANSITIONS, ModelKey, ModelState
 from moorage.scheduling.actions import Action, ModelChanged, Run
 from moorage.scheduling.budget import DeviceBudget, Lease
-from moorage.scheduling.queue import Entry, ModelQueue
+from moorage.scheduling.claims import Claim
+from moorage.scheduling.line import Line
+from moorage.scheduling.policy import MOORAGE, Policy, Waiting
+from moorage.scheduling.queue import Entry
+from moorage.scheduling.records import ModelRecord, WorkerRecord
 from moorage.scheduling.timers import Timers
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceLimits:
-    """What one device offers: bytes for everything, and what each worker process takes of them by itself."""
+    """What one device offers.
+
+    capacity_bytes: for everything; context_bytes: what each worker process takes of them by itself.
+    host_bytes: beside the device, for what is moved off it. run_slots: runs or steps at once.
+    """
 
     capacity_bytes: int
     context_bytes: int = 0
+    host_bytes: int = 0
+    run_slots: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +36,10 @@ class Limits:
     max_attempts: workers that may die under a request before it is given up.
     max_load_crashes: workers that may die while loading a model before the model is given up.
     max_input_bytes: inputs that share one run.
-    max_unload_s: a worker that has not dropped a model by then is killed.
+    max_unload_s: a worker that has not dropped, offloaded or brought back by then what it was told to is killed.
     hang_timeout_s: likewise one that still computes a run so long after the last deadline in it.
+    ageing_s: a request that waits rises one level of priority in the order each time this passes.
+    min_residency_s: a model that came in is not put out for so long, unless for higher priority.
     """
 
     max_attempts: int = 3
@@ -36,69 +47,57 @@ class Limits:
     max_input_bytes: int = 256 * 1024 * 1024
     max_unload_s: float = 30.0
     hang_timeout_s: float = 30.0
+    ageing_s: float = 10.0
+    min_residency_s: float = 0.2
 
 
-class WorkerState(StrEnum):
-    """starting -> up -> stopping; all of them -> down when the process ends, and down -> starting.
+class HoldKey(NamedTuple):
+    """A hold of a process outside, as a waiter in a device's line."""
 
-    stopping: told to end, or being killed. It is sent nothing more.
-    """
+    hold_id: int
 
-    STARTING = "starting"
-    UP = "up"
-    STOPPING = "stopping"
-    DOWN = "down"
+    def __str__(self) -> str:
+        return f"hold {self.hold_id}"
 
 
 @dataclass(slots=True, eq=False)
-class WorkerRecord:
-    """One worker process, also while it is down.
+class HoldRecord:
+    """Bytes that a process outside waits for, or has."""
 
-    context: its own memory. Kept through a back-off, so that no newcomer takes the place of what comes back.
-    loading: what it builds now; one at a time. crashes: ends in a row that nobody asked for.
-    """
-
-    worker: str
+    key: HoldKey
     device: str
-    dedicated: bool
-    state: WorkerState = WorkerState.DOWN
-    context: Lease | None = None
-    loading: ModelKey | None = None
-    crashes: int = 0
-    up_since_s: float = 0.0
-    restart_at_s: float | None = None
-
-    @property
-    def startable(self) -> bool:
-        """Down, and no back-off holds it."""
-        return self.state is WorkerState.DOWN and self.restart_at_s is None
+    size_bytes: int
+    priority: int
+    place: float
+    asked_s: float
+    lease: Lease | None = None
 
 
 @dataclass(slots=True, eq=False)
-class ModelRecord:
-    """One registered model.
+class DeviceRecord:
+    """One device.
 
-    weights: kept while its worker is brought back, so that no newcomer takes its place.
-    wanted: a load was asked for and is not settled. closing: takes no new work, and goes when it is idle.
-    load_crashes: workers that died while they built it.
-    failure: why it must not stay, decided while a worker still holds its memory.
+    models: those placed on it, in any state but unloaded and failed. runs: under way on it.
+    ready: models in memory that have work, and wait for a slot and for its memory. arriving: models and holds that
+    wait for memory only.
+    short: who waits for memory that room is being made for, and how much they need.
+    guarded_until_s: when a waiter may put out somebody who came in too lately now.
     """
 
-    key: ModelKey
-    spec: ModelSpec
-    queue: ModelQueue
-    state: ModelState = ModelState.UNLOADED
-    reason: str = ""
-    device: str | None = None
-    worker: str | None = None
-    weights: Lease | None = None
-    run: Run | None = None
-    wanted: bool = False
-    closing: bool = False
-    load_crashes: int = 0
-    load_deadline_s: float = 0.0
-    unload_deadline_s: float = 0.0
-    failure: MoorageError | None = None
+    name: str
+    limits: DeviceLimits
+    budget: DeviceBudget = field(init=False)
+    host: DeviceBudget = field(init=False)
+    models: dict[ModelKey, ModelRecord] = field(default_factory=dict)
+    runs: int = 0
+    ready: Line[Hashable] = field(default_factory=Line)
+    arriving: Line[Hashable] = field(default_factory=Line)
+    short: dict[Hashable, Claim] = field(default_factory=dict)
+    guarded_until_s: float | None = None
+
+    def __post_init__(self) -> None:
+        self.budget = DeviceBudget(self.name, self.limits.capacity_bytes)
+        self.host = DeviceBudget(f"{self.name} host", self.limits.host_bytes)
 
 
 @dataclass(slots=True, eq=False)
@@ -106,24 +105,25 @@ class State:
     """Everything that decisions are made from.
 
     entries: every accepted request without an outcome, by its id.
-    pending_loads: models in LOADING whose worker has not been told to build them yet, in the order of asking.
-    short_of_memory: by device, resident models whose next run found no memory, in the order of asking.
+    building: placed models that have their memory and wait for their worker to build them, in the order of asking.
     closing: models to forget once they are idle.
-    stirred: devices on which something came free, so that those who wait are to be looked at again.
+    touched: models of which something changed, so that their places in their device's lines are to be found anew.
+    stirred: devices on which something came free or somebody joined, so that those who wait are to be looked at again.
     """
 
-    devices: Mapping[str, DeviceLimits]
+    device_limits: Mapping[str, DeviceLimits]
     limits: Limits
-    budgets: dict[str, DeviceBudget] = field(init=False)
-    context_bytes: dict[str, int] = field(init=False)
+    policy: Policy = MOORAGE
+    devices: dict[str, DeviceRecord] = field(init=False)
     models: dict[ModelKey, ModelRecord] = field(default_factory=dict)
     workers: dict[str, WorkerRecord] = field(default_factory=dict)
     entries: dict[int, Entry] = field(default_factory=dict)
     runs: dict[int, Run] = field(default_factory=dict)
+    holds: dict[HoldKey, HoldRecord] = field(default_factory=dict)
     # These are sets that keep their order: the same events must always lead to the same actions.
-    pending_loads: dict[ModelKey, None] = field(default_factory=dict)
-    short_of_memory: dict[str, dict[ModelKey, None]] = field(init=False)
+    building: dict[ModelKey, None] = field(default_factory=dict)
     closing: dict[ModelKey, None] = field(default_factory=dict)
+    touched: dict[ModelKey, None] = field(default_factory=dict)
     stirred: dict[str, None] = field(default_factory=dict)
     timers: Timers = field(default_factory=Timers)
     actions: list[Action] = field(default_factory=list)
@@ -131,33 +131,41 @@ class State:
     last_run_id: int = 0
 
     def __post_init__(self) -> None:
-        self.budgets = {name: DeviceBudget(name, limits.capacity_bytes) for name, limits in self.devices.items()}
-        self.context_bytes = {name: limits.context_bytes for name, limits in self.devices.items()}
-        self.short_of_memory = {name: {} for name in self.devices}
+        self.devices = {name: DeviceRecord(name, limits) for name, limits in self.device_limits.items()}
 
     def move(self, model: ModelRecord, state: ModelState, reason: str = "") -> None:
         """Change a model's state along TRANSITIONS, and tell."""
         assert state in TRANSITIONS[model.state], f"{model.key}: {model.state} -> {state}"
         model.state = state
         model.reason = reason
-        if state is not ModelState.RESIDENT:
-            self.leave_line(model)
         self.actions.append(ModelChanged(model.key))
+        self.touch(model)
 
-    def leave_line(self, model: ModelRecord) -> None:
-        """A model no longer waits for memory to run in; those behind it may go on."""
-        if model.device is not None and model.key in self.short_of_memory[model.device]:
-            del self.short_of_memory[model.device][model.key]
-            self.stir(model.device)
+    def touch(self, model: ModelRecord) -> None:
+        """Something of a model changed: what it waits for may be another thing now, or nothing."""
+        self.touched[model.key] = None
+
+    def device_of(self, model: ModelRecord) -> DeviceRecord:
+        """Where a placed model is."""
+        assert model.device is not None
+        return self.devices[model.device]
 
     def release(self, lease: Lease) -> None:
-        """End a lease: its bytes are free for those who wait."""
-        self.budgets[lease.device].release(lease)
-        if lease.size_bytes:
-            self.stir(lease.device)
+        """End a lease on a device: its bytes are free for those who wait."""
+        self.devices[lease.device].budget.release(lease)
+        self.stir(lease.device)
 
     def stir(self, device: str) -> None:
         self.stirred[device] = None
 
-    def models_on(self, worker: str) -> list[ModelRecord]:
-        return [model for model in self.models.values() if model.worker == worker]
+    def place(self, model: ModelRecord, arrived_s: float, priority: int) -> float:
+        """The place in its device's lines of work of a model that came then."""
+        return self.policy.place(Waiting(arrived_s, priority, model.served_s), self.limits.ageing_s)
+
+    def place_of(self, model: ModelRecord, entry: Entry) -> float:
+        """The place in its device's lines of one request."""
+        return self.place(model, entry.request.arrived_s, entry.priority)
+
+    def is_open(self, entry: Entry) -> bool:
+        """Whether a request still waits for its outcome."""
+        return self.entries.get(entry.request.request_id) is entry

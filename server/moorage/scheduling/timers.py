@@ -25,10 +25,28 @@ class LoadDue(NamedTuple):
     key: ModelKey
 
 
-class UnloadDue(NamedTuple):
-    """An unload has taken as long as it may."""
+class MoveDue(NamedTuple):
+    """An unload, or a move to the host or back, has taken as long as it may."""
 
     key: ModelKey
+
+
+class StatesDue(NamedTuple):
+    """A worker was told to suspend or drop states, and has taken as long as it may."""
+
+    key: ModelKey
+
+
+class GuardDue(NamedTuple):
+    """A model that came into memory lately may be put out again from now on."""
+
+    device: str
+
+
+class HoldDue(NamedTuple):
+    """A hold has waited as long as it may."""
+
+    hold_id: int
 
 
 class RestartDue(NamedTuple):
@@ -37,7 +55,7 @@ class RestartDue(NamedTuple):
     worker: str
 
 
-Due = RequestDue | RunDue | LoadDue | UnloadDue | RestartDue
+Due = RequestDue | RunDue | LoadDue | MoveDue | StatesDue | GuardDue | HoldDue | RestartDue
 
 # Below this many entries a clean-up costs more than it frees.
 _COMPACT_FROM = 1024

@@ -2,10 +2,11 @@
 
 from moorage.domain.model import Isolation
 from moorage.scheduling.actions import KillWorker, StartWorker, StopWorker
-from moorage.scheduling.budget import LeaseKind
+from moorage.scheduling.budget import LeaseKind, Want
 from moorage.scheduling.placement import worker_of
+from moorage.scheduling.records import ModelRecord, WorkerRecord, WorkerState
 from moorage.scheduling.recovery import crashes_in_a_row, restart_delay_s
-from moorage.scheduling.state import ModelRecord, State, WorkerRecord, WorkerState
+from moorage.scheduling.state import State
 from moorage.scheduling.timers import RestartDue
 
 
@@ -16,21 +17,32 @@ class Workers:
         self._state = state
 
     def of(self, model: ModelRecord, device: str) -> WorkerRecord:
-        """The model's worker on a device. Where it does not run it is started, if its own memory can be leased."""
-        model.worker = worker_of(model.key, model.spec, device)
-        worker = self._state.workers.get(model.worker)
+        """The model's worker on a device, which the model lives in from now on."""
+        name = worker_of(model.key, model.spec, device)
+        worker = self._state.workers.get(name)
         if worker is None:
             dedicated = model.spec.isolation is Isolation.DEDICATED
-            worker = self._state.workers[model.worker] = WorkerRecord(model.worker, device, dedicated)
-        if worker.startable:
-            self._start(worker)
+            worker = self._state.workers[name] = WorkerRecord(name, device, dedicated)
+        if model.worker is None:
+            model.worker = name
+            worker.models[model.key] = None
         return worker
 
-    def _start(self, worker: WorkerRecord) -> None:
-        if worker.context is None:
-            context_bytes = self._state.context_bytes[worker.device]
-            worker.context = self._state.budgets[worker.device].acquire(worker.worker, LeaseKind.CONTEXT, context_bytes)
-        if worker.context is not None:
+    def missing_context_bytes(self, model: ModelRecord, device: str) -> int:
+        """What the model's worker would take by itself, if it does not have it yet."""
+        worker = self._state.workers.get(worker_of(model.key, model.spec, device))
+        return 0 if worker is not None and worker.context is not None else self._context_bytes(device)
+
+    def _context_bytes(self, device: str) -> int:
+        return self._state.devices[device].limits.context_bytes
+
+    def want_context(self, worker: WorkerRecord) -> Want:
+        """The worker's own memory, to be leased with what it is needed for."""
+        return Want(worker.worker, LeaseKind.CONTEXT, self._context_bytes(worker.device))
+
+    def ensure_started(self, worker: WorkerRecord) -> None:
+        """Start a process that has its memory and does not run."""
+        if worker.startable and worker.context is not None:
             worker.state = WorkerState.STARTING
             self._state.actions.append(StartWorker(worker.worker, worker.device))
 
@@ -40,7 +52,16 @@ class Workers:
         if worker is not None and worker.state is WorkerState.STARTING:
             worker.state = WorkerState.UP
             worker.up_since_s = now
-            self._state.stir(worker.device)
+            self._touch_models(worker)
+
+    def _touch_models(self, worker: WorkerRecord) -> None:
+        self._state.stir(worker.device)
+        for model in self.models_of(worker):
+            self._state.touch(model)
+
+    def models_of(self, worker: WorkerRecord) -> list[ModelRecord]:
+        """The models that live in it."""
+        return [self._state.models[key] for key in worker.models]
 
     def ended(self, name: str, now: float) -> WorkerRecord | None:
         """A process is gone; plans the restart if nobody asked it to go. None if that is no news."""
@@ -54,7 +75,10 @@ class Workers:
             self._state.timers.add(worker.restart_at_s, RestartDue(name))
         worker.state = WorkerState.DOWN
         worker.loading = None
-        self._state.stir(worker.device)
+        for lease in worker.retained.values():
+            self._state.release(lease)
+        worker.retained.clear()
+        self._touch_models(worker)
         return worker
 
     def restart_due(self, name: str, now: float) -> None:
@@ -69,17 +93,19 @@ class Workers:
         if worker.state is WorkerState.UP:
             worker.state = WorkerState.STOPPING
             self._state.actions.append(KillWorker(worker.worker, reason))
+            self._touch_models(worker)
 
     def leave(self, model: ModelRecord) -> None:
         """A model no longer needs its worker."""
         worker = self._state.workers.get(model.worker or "")
         model.worker = None
         if worker is not None:
+            worker.models.pop(model.key, None)
             self.drop_if_unused(worker)
 
     def drop_if_unused(self, worker: WorkerRecord) -> None:
         """End a dedicated worker without a model, and forget any worker that is down and needed by nobody."""
-        if self._state.models_on(worker.worker):
+        if worker.models:
             return
         if worker.state is WorkerState.DOWN:
             self._state.workers.pop(worker.worker, None)
@@ -89,3 +115,5 @@ class Workers:
         elif worker.dedicated and worker.state is not WorkerState.STOPPING:
             worker.state = WorkerState.STOPPING
             self._state.actions.append(StopWorker(worker.worker))
+            if worker.context is not None:
+                self._state.devices[worker.device].budget.leave(worker.context)

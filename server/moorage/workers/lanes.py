@@ -1,21 +1,37 @@
-"""The server's end of one model's lane: a run goes in, its result comes out."""
+"""The server's end of one model's lane: a run or a step goes in, its result comes out."""
 
 import mmap
 import os
 import socket
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
 from moorage.domain.errors import InferenceFailed, InvalidRequest, MemoryExhausted, MoorageError
 from moorage.domain.model import ModelKey
-from moorage.domain.request import BatchOutput, InferenceRequest, RunResult
+from moorage.domain.request import BatchOutput, InferenceRequest, RunResult, StepResult
 from moorage.domain.tensor import Datatype
-from moorage.scheduling.actions import Run
-from moorage.scheduling.events import Event, RunFailed, RunFinished
+from moorage.scheduling.actions import Run, StepPlan
+from moorage.scheduling.events import Event, RunFailed, RunFinished, StatesDropped, StatesSuspended, StepFinished
 from moorage.workers import segment
 from moorage.workers.link import Link
-from moorage.workers.messages import Execute, Executed, ExecuteFailed, FromLane, Member, TensorReference
+from moorage.workers.messages import (
+    Dropped,
+    DropStates,
+    Execute,
+    Executed,
+    ExecuteFailed,
+    ExecuteStep,
+    FromLane,
+    Member,
+    OutputReference,
+    StartingMember,
+    Stepped,
+    SteppedMember,
+    Suspended,
+    SuspendStates,
+    TensorReference,
+)
 
 _DECODER: msgspec.msgpack.Decoder[FromLane] = msgspec.msgpack.Decoder(FromLane)
 
@@ -30,6 +46,8 @@ class Lane:
         self._link: Link[FromLane] | None = None
         self._memory: mmap.mmap | None = None
         self._used_bytes = 0
+        # Members of the step under way that never reached the worker.
+        self._refused: tuple[StepResult, ...] = ()
 
     async def open(self, on_close: Callable[[str], None]) -> tuple[socket.socket, int]:
         """Make the lane; the worker's socket and segment descriptor, for the caller to pass on and close."""
@@ -53,21 +71,73 @@ class Lane:
         self._memory = None
 
     def execute(self, run: Run) -> None:
-        """Copy the inputs in, once, and tell the worker."""
+        """Copy the inputs in, once, and tell the worker. Of a step, only the members that start bring inputs."""
+        if run.step is None:
+            self._execute(run)
+        else:
+            self._execute_step(run, run.step)
+
+    def suspend(self, request_ids: tuple[int, ...]) -> None:
+        """Have states moved to the host."""
+        self._send(SuspendStates(request_ids))
+
+    def drop(self, request_ids: tuple[int, ...]) -> None:
+        """Have states given up."""
+        self._send(DropStates(request_ids))
+
+    def _send(self, message: msgspec.Struct) -> None:
         assert self._link is not None
+        self._link.send(message)
+
+    def _execute(self, run: Run) -> None:
         assert self._memory is not None
         requests = [entry.request for entry in run.entries]
         try:
-            inputs, end = _write_inputs(self._memory, requests)
+            inputs, end = _write_inputs(self._memory, requests, 0)
         except _SegmentFull as error:
             self._post(RunFailed(run.run_id, error.failure))
             return
         members = tuple(Member(request.client_id, request.rows, dict(request.parameters)) for request in requests)
         self._used_bytes = end
         try:
-            self._link.send(Execute(run.run_id, run.rows, tuple(inputs), members, end))
+            self._send(Execute(run.run_id, run.rows, tuple(inputs), members, end))
         except ValueError as error:  # only ids and parameters, of many members together, can be that long
             self._post(RunFailed(run.run_id, InvalidRequest("parameters", expected="fewer bytes", got=str(error))))
+
+    def _execute_step(self, run: Run, plan: StepPlan) -> None:
+        """What can't be sent is refused to that member alone: the others have states that a failed run would lose."""
+        starting, self._refused = self._write_starting(plan)
+        try:
+            self._send_step(run, plan, starting)
+        except ValueError as error:  # as above
+            failure = InvalidRequest("parameters", expected="fewer bytes", got=str(error))
+            self._refused += tuple(StepResult(member.request_id, False, 0, error=failure) for member in starting)
+            self._send_step(run, plan, ())
+
+    def _write_starting(self, plan: StepPlan) -> tuple[tuple[StartingMember, ...], tuple[StepResult, ...]]:
+        """Each member's inputs on their own; those that there is room for, and the others."""
+        assert self._memory is not None
+        starting: list[StartingMember] = []
+        refused: list[StepResult] = []
+        self._used_bytes = 0
+        for request in (entry.request for entry in plan.starting):
+            try:
+                inputs, self._used_bytes = _write_inputs(self._memory, [request], self._used_bytes)
+            except _SegmentFull as full:
+                refused.append(StepResult(request.request_id, False, 0, error=full.failure))
+                continue
+            starting.append(_starting(request, tuple(inputs)))
+        return tuple(starting), tuple(refused)
+
+    def _send_step(self, run: Run, plan: StepPlan, starting: tuple[StartingMember, ...]) -> None:
+        refused = {result.request_id for result in self._refused}
+        members = (entry.request.request_id for entry in run.entries)
+        stepping = tuple(request_id for request_id in members if request_id not in refused)
+        if not stepping:
+            self._post(StepFinished(run.run_id, self._refused))
+            return
+        resuming = tuple(entry.request.request_id for entry in plan.resuming)
+        self._send(ExecuteStep(run.run_id, starting, resuming, stepping, self._used_bytes))
 
     def trim(self) -> None:
         """The last run's outputs have been read: give back the pages of a large one."""
@@ -75,29 +145,50 @@ class Lane:
             segment.trim(self._memory, self._used_bytes)
 
     def _received(self, message: FromLane) -> None:
-        if isinstance(message, Executed):
-            self._post(RunFinished(message.run_id, self._result(message)))
-        else:
-            self._post(RunFailed(message.run_id, self._error(message)))
+        match message:
+            case Executed():
+                self._post(RunFinished(message.run_id, self._result(message)))
+            case ExecuteFailed():
+                self._post(RunFailed(message.run_id, self._error(message.out_of_memory, message.detail)))
+            case Stepped():
+                results = tuple(map(self._step_result, message.results))
+                self._post(StepFinished(message.run_id, results + self._refused))
+            case Suspended():
+                self._post(StatesSuspended(self.key, message.request_ids))
+            case Dropped():
+                self._post(StatesDropped(self.key, message.request_ids))
 
     def _result(self, message: Executed) -> RunResult:
+        return RunResult(self._outputs(message.outputs), message.input_ns, message.infer_ns, message.output_ns)
+
+    def _step_result(self, member: SteppedMember) -> StepResult:
+        error = None if member.failure is None else self._error(member.out_of_memory, member.failure)
+        outputs = self._outputs(member.outputs)
+        return StepResult(member.request_id, member.done, member.state_bytes, outputs, error)
+
+    def _outputs(self, references: Sequence[OutputReference]) -> tuple[BatchOutput, ...]:
+        """Views of the lane's memory."""
         assert self._memory is not None
         view = memoryview(self._memory)
         outputs = []
-        for output in message.outputs:
+        for output in references:
             end = output.offset + output.size_bytes
             self._used_bytes = max(self._used_bytes, end)
             data = view[output.offset : end]
             outputs.append(BatchOutput(output.name, Datatype(output.datatype), output.shape, data, output.splits))
-        return RunResult(tuple(outputs), message.input_ns, message.infer_ns, message.output_ns)
+        return tuple(outputs)
 
-    def _error(self, message: ExecuteFailed) -> MoorageError:
-        if message.out_of_memory:
-            self._report(self.key.name, message.detail)
+    def _error(self, out_of_memory: bool, detail: str) -> MoorageError:
+        error_id = self._report(self.key.name, detail)
+        if out_of_memory:
             return MemoryExhausted(
                 f"a run of model '{self.key.name}'", device="its device", needed_bytes=0, free_bytes=0
             )
-        return InferenceFailed(self.key.name, self._report(self.key.name, message.detail), message.detail)
+        return InferenceFailed(self.key.name, error_id, detail)
+
+
+def _starting(request: InferenceRequest, inputs: tuple[TensorReference, ...]) -> StartingMember:
+    return StartingMember(request.request_id, request.client_id, request.rows, dict(request.parameters), inputs)
 
 
 class _SegmentFull(Exception):
@@ -105,10 +196,14 @@ class _SegmentFull(Exception):
         self.failure = failure
 
 
-def _write_inputs(memory: mmap.mmap, requests: list[InferenceRequest]) -> tuple[list[TensorReference], int]:
-    """Lay each input out over all requests, row after row, so that the worker sees one batch and copies nothing."""
+def _write_inputs(
+    memory: mmap.mmap, requests: list[InferenceRequest], offset: int
+) -> tuple[list[TensorReference], int]:
+    """Lay each input out over all requests, row after row, so that the worker sees one batch and copies nothing.
+
+    Returns where each is, and where the memory is free after them. Raises _SegmentFull.
+    """
     references: list[TensorReference] = []
-    offset = 0
     head = requests[0]
     for index, tensor in enumerate(head.inputs):
         parts: Iterable[bytes | memoryview] = [request.inputs[index].data for request in requests]

@@ -7,7 +7,7 @@ from typing import Generic, TypeVar, cast
 
 import msgspec
 
-from moorage.workers.messages import Deframer, frame
+from moorage.workers.framing import Deframer, frame
 
 Received = TypeVar("Received")
 

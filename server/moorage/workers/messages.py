@@ -1,4 +1,4 @@
-"""What server and worker say to each other: msgspec structs, as msgpack, each behind a 4-byte length.
+"""What server and worker say to each other: msgspec structs, as msgpack, each in a frame.
 
 Nothing on these sockets is ever code: a worker decodes into these types or gives up.
 """
@@ -8,10 +8,6 @@ from typing import Any
 import msgspec
 
 from moorage.domain.model import ModelKey
-
-HEADER_BYTES = 4
-# A message carries references to tensors, not their bytes; only parameters could make it large.
-MAX_MESSAGE_BYTES = 64 * 1024 * 1024
 
 
 class Spec(msgspec.Struct, frozen=True, array_like=True):
@@ -36,6 +32,9 @@ class Blueprint(msgspec.Struct, frozen=True, array_like=True):
     run_s: float
     run_s_per_row: float
     declared_weights_bytes: int
+    restore_s: float = 0.0
+    steps: int = 1
+    state_bytes: int = 0
 
 
 class LoadModel(msgspec.Struct, frozen=True, array_like=True, tag=True):
@@ -49,6 +48,28 @@ class UnloadModel(msgspec.Struct, frozen=True, array_like=True, tag=True):
     """Drop a model and give its memory back."""
 
     key: ModelKey
+
+
+class OffloadModel(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """Move a model's weights to the host. None of its runs is under way."""
+
+    key: ModelKey
+
+
+class RestoreModel(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """Bring a model's weights back."""
+
+    key: ModelKey
+
+
+class SetCap(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """The most that all models of this worker together may take of a CUDA device. Without effect on a CPU."""
+
+    device_bytes: int
+
+
+class GiveBack(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """Give the device back what is cached and not in use."""
 
 
 class Stop(msgspec.Struct, frozen=True, array_like=True, tag=True):
@@ -67,6 +88,8 @@ class Loaded(msgspec.Struct, frozen=True, array_like=True, tag=True):
     key: ModelKey
     weights_bytes: int
     load_s: float
+    stepped: bool
+    can_offload: bool
 
 
 class LoadRefused(msgspec.Struct, frozen=True, array_like=True, tag=True):
@@ -78,9 +101,47 @@ class LoadRefused(msgspec.Struct, frozen=True, array_like=True, tag=True):
 
 
 class Unloaded(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """A model is gone from memory."""
+    """A model was dropped. retained_bytes: of the device, what something still holds of it."""
 
     key: ModelKey
+    retained_bytes: int
+
+
+class Offloaded(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """A model's weights are on the host, where they take host_bytes. retained_bytes: what stayed on the device."""
+
+    key: ModelKey
+    host_bytes: int
+    retained_bytes: int
+    offload_s: float
+
+
+class OffloadRefused(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """A model's weights could not be moved, and are where they were. detail: a traceback for the log."""
+
+    key: ModelKey
+    detail: str
+
+
+class Restored(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """A model's weights are back."""
+
+    key: ModelKey
+    restore_s: float
+
+
+class RestoreRefused(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """A model's weights could not be brought back: it can only be unloaded. reason, detail: as in LoadRefused."""
+
+    key: ModelKey
+    reason: str
+    detail: str
+
+
+class GaveBack(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """What the device got back."""
+
+    freed_bytes: int
 
 
 class TensorReference(msgspec.Struct, frozen=True, array_like=True):
@@ -111,6 +172,38 @@ class Execute(msgspec.Struct, frozen=True, array_like=True, tag=True):
     free_offset: int
 
 
+class StartingMember(msgspec.Struct, frozen=True, array_like=True):
+    """A request that a stepped model is to begin. Its inputs are its own, not laid out with those of others."""
+
+    request_id: int
+    id: str
+    rows: int
+    parameters: dict[str, bool | int | float | str]
+    inputs: tuple[TensorReference, ...]
+
+
+class ExecuteStep(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """Compute one step. stepping: all members in order, those that start or resume among them."""
+
+    run_id: int
+    starting: tuple[StartingMember, ...]
+    resuming: tuple[int, ...]
+    stepping: tuple[int, ...]
+    free_offset: int
+
+
+class SuspendStates(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """Move the states of requests to the host. What can't be moved is dropped."""
+
+    request_ids: tuple[int, ...]
+
+
+class DropStates(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """Forget the states of requests, where there are any."""
+
+    request_ids: tuple[int, ...]
+
+
 class OutputReference(msgspec.Struct, frozen=True, array_like=True):
     """An output of a run. splits: where each member's bytes end, from offset."""
 
@@ -133,55 +226,54 @@ class Executed(msgspec.Struct, frozen=True, array_like=True, tag=True):
 
 
 class ExecuteFailed(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """A run failed and the worker is well. out_of_memory tells want of memory from a fault of the model."""
+    """A run or step failed and the worker is well. out_of_memory tells want of memory from a fault of the model."""
 
     run_id: int
     out_of_memory: bool
     detail: str
 
 
-ToWorker = LoadModel | UnloadModel | Stop
-FromWorker = Hello | Loaded | LoadRefused | Unloaded
-ToLane = Execute
-FromLane = Executed | ExecuteFailed
+class SteppedMember(msgspec.Struct, frozen=True, array_like=True):
+    """What a step did for one request. failure: a traceback for the log, of what failed for this request alone.
 
-
-def frame(body: bytes) -> bytes:
-    """A message with its length in front, little endian.
-
-    Raises ValueError if it is longer than MAX_MESSAGE_BYTES.
+    A request that is done or has failed leaves no state behind.
     """
-    if len(body) > MAX_MESSAGE_BYTES:
-        raise ValueError(f"message of {len(body)} bytes exceeds the limit of {MAX_MESSAGE_BYTES}")
-    return len(body).to_bytes(HEADER_BYTES, "little") + body
+
+    request_id: int
+    done: bool
+    state_bytes: int
+    outputs: tuple[OutputReference, ...] = ()
+    failure: str | None = None
+    out_of_memory: bool = False
 
 
-class Deframer:
-    """Cuts a byte stream back into messages."""
+class Stepped(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """A step is done; its outputs stay where they are until the next ExecuteStep on this lane.
 
-    def __init__(self) -> None:
-        self._buffer = bytearray()
+    One that failed as a whole is ExecuteFailed, and leaves no state of any of its members behind.
+    """
 
-    def feed(self, data: bytes) -> list[bytes]:
-        """Add what came in; the messages that are complete now.
+    run_id: int
+    results: tuple[SteppedMember, ...]
+    input_ns: int
+    infer_ns: int
+    output_ns: int
 
-        Raises ValueError for a length over the limit: the stream can't be trusted from there on.
-        """
-        if not self._buffer and len(data) >= HEADER_BYTES:
-            end = HEADER_BYTES + int.from_bytes(data[:HEADER_BYTES], "little")
-            if end == len(data):  # the norm: one whole message
-                return [data[HEADER_BYTES:]]
-        self._buffer += data
-        messages: list[bytes] = []
-        start = 0
-        while len(self._buffer) - start >= HEADER_BYTES:
-            size_bytes = int.from_bytes(self._buffer[start : start + HEADER_BYTES], "little")
-            if size_bytes > MAX_MESSAGE_BYTES:
-                raise ValueError(f"message of {size_bytes} bytes announced, limit {MAX_MESSAGE_BYTES}")
-            end = start + HEADER_BYTES + size_bytes
-            if len(self._buffer) < end:
-                break
-            messages.append(bytes(self._buffer[start + HEADER_BYTES : end]))
-            start = end
-        del self._buffer[:start]
-        return messages
+
+class Suspended(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """States are on the host. host_bytes: what they take there, all of them together."""
+
+    request_ids: tuple[int, ...]
+    host_bytes: int
+
+
+class Dropped(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """There are no states of these requests any more."""
+
+    request_ids: tuple[int, ...]
+
+
+ToWorker = LoadModel | UnloadModel | OffloadModel | RestoreModel | SetCap | GiveBack | Stop
+FromWorker = Hello | Loaded | LoadRefused | Unloaded | Offloaded | OffloadRefused | Restored | RestoreRefused | GaveBack
+ToLane = Execute | ExecuteStep | SuspendStates | DropStates
+FromLane = Executed | ExecuteFailed | Stepped | Suspended | Dropped

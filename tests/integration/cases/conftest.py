@@ -1,17 +1,28 @@
 """One server for all trials that leave it as it was."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 
 from tests.support.after_check import Baseline, after_check
-from tests.support.calls import Calls, calls_to
+from tests.support.calls import Calls, calls_to, request_of, rows_of
 from tests.support.polling import eventually
 from tests.support.running_server import RunningServer, running_server
 from tests.support.sentinel import sentinel
-from tests.support.toy_models import ECHO, EXPLICIT, POISON, SLOW, TAG, write_python_model, write_simulated_model
+from tests.support.toy_models import (
+    DEDICATED,
+    ECHO,
+    EXPLICIT,
+    ON_DEMAND,
+    POISON,
+    SLOW,
+    TAG,
+    write_python_model,
+    write_simulated_model,
+)
 
 _DOUBLE = """
     from moorage import Model
@@ -70,7 +81,8 @@ def write_models(root: Path) -> None:
         write_python_model(root, f"line_{datatype.lower()}", ECHO, datatype=datatype, shape="[-1]", max_batch_size=0)
     for datatype in ("FP16", "BF16"):
         write_python_model(root, f"double_{datatype.lower()}", _DOUBLE, datatype=datatype, shape="[-1]")
-    write_simulated_model(root, "cold", load_s=0.3, top='load = "on_demand"')
+    write_simulated_model(root, "cold", load_s=0.3, top=ON_DEMAND)
+    write_simulated_model(root, "waking", load_s=0.4, top=ON_DEMAND)
     write_simulated_model(root, "manual", top=EXPLICIT)
     two = write_python_model(root, "two", _SUM)
     (two / "model.toml").write_text(_TWO_INPUTS)
@@ -88,6 +100,37 @@ def shared_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SharedSe
 @pytest.fixture
 def watched(shared_server: SharedServer) -> Iterator[SharedServer]:
     """The shared server with a sentinel beside the trial and the after-check behind it."""
-    with sentinel(shared_server.server.grpc):
-        yield shared_server
-    after_check(shared_server.server, shared_server.calls, shared_server.baseline)
+    with trial_of(shared_server) as trial:
+        yield trial
+
+
+@contextmanager
+def small_server(
+    folder: Path, *, weights_mib: Mapping[str, int], min_residency_s: float = 0.0, **devices_cpu: str
+) -> Iterator[SharedServer]:
+    """A server with a budget of 10 MiB for the models in folder/models. devices_cpu: more of its device's table.
+
+    It has slots for whoever comes, so that trials are about memory alone; its echo has a process of its own.
+    weights_mib: of each model that may be in memory after a trial.
+    """
+    write_python_model(folder / "models", "echo", ECHO, extra=DEDICATED)
+    device = {"run_slots": "16", **devices_cpu}
+    environment = {f"MOORAGE_DEVICES__CPU__{key.upper()}": value for key, value in device.items()}
+    environment["MOORAGE_SERVER__MIN_RESIDENCY_S"] = str(min_residency_s)
+    with (
+        running_server(folder / "models", folder, budget="10MiB", environment=environment) as server,
+        calls_to(server.grpc) as calls,
+    ):
+        eventually(calls.is_ready, within_s=50.0, what="the server is ready")
+        calls.infer(request_of("echo", rows_of(0)))
+        may_hold = {name: mib * 2**20 for name, mib in weights_mib.items()}
+        baseline = replace(Baseline.of(server, calls), models=may_hold)
+        yield SharedServer(server, folder / "models", calls, baseline)
+
+
+@contextmanager
+def trial_of(shared: SharedServer) -> Iterator[SharedServer]:
+    """A sentinel beside a trial, and the after-check behind it."""
+    with sentinel(shared.server.grpc):
+        yield shared
+    after_check(shared.server, shared.calls, shared.baseline)

@@ -1,11 +1,13 @@
 """B23: unload answers once the memory is free, whatever was under way; swapping all day leaks nothing."""
 
+import re
 import time
 from collections.abc import Iterator
 
 import psutil
 import pytest
 
+from moorage_client import SyncClient
 from moorage_protocol import inference as pb
 from tests.integration.cases.conftest import SharedServer
 from tests.support.after_check import Baseline, after_check
@@ -92,17 +94,61 @@ def test_fifty_rounds_of_swapping(trial: SharedServer) -> None:
     assert after_unload < min(sizes) - _WEIGHTS_MIB // 2, "the system has the memory back"
 
 
-def test_a_load_that_finds_no_room_is_refused_and_leaves_what_is_there(trial: SharedServer) -> None:
+def test_a_load_puts_out_whoever_is_idle_and_both_serve(trial: SharedServer) -> None:
     calls = trial.calls
     calls.load("a")
-    failed = calls.failure(pb.RepositoryModelLoadRequest(model_name="b"), method="RepositoryModelLoad")
-    assert failed.code == "RESOURCE_EXHAUSTED"
-    assert failed.figures["needed_bytes"] == str(_WEIGHTS_MIB * _MIB)
-    assert failed.retry_after_s
+    calls.load("b")
+    assert calls.memory_bytes() == {"b": _WEIGHTS_MIB * _MIB}
+    assert calls.is_model_ready("a"), "its next request brings it back"
+    assert "offloaded" in _state(trial, "a")
+    assert output_of(calls.infer(request_of("a", rows_of(3)))).tolist() == [[3.0] * 4]
+    assert calls.memory_bytes() == {"a": _WEIGHTS_MIB * _MIB}
+    assert calls.is_model_ready("b")
+    calls.unload("b")
+    calls.unload("a")
+
+
+def test_a_load_that_finds_no_room_is_refused_and_leaves_what_is_there(trial: SharedServer) -> None:
+    """A pinned model is not put out, a hold even less."""
+    calls = trial.calls
+    calls.load("a")
+    with SyncClient(trial.server.grpc) as client:
+        client.set_policy("a", pinned=True)
+        began_s = time.monotonic()
+        failed = calls.failure(pb.RepositoryModelLoadRequest(model_name="b"), method="RepositoryModelLoad")
+        assert time.monotonic() - began_s < 0.5
+        _is_refused_for_want_of_memory(failed, rf"a/1\S* weights {_WEIGHTS_MIB * _MIB}")
+        client.set_policy("a", pinned=False)
+        with client.hold("cpu", 20 * _MIB):
+            failed = calls.failure(pb.RepositoryModelLoadRequest(model_name="b"), method="RepositoryModelLoad")
+            _is_refused_for_want_of_memory(failed, f"held {20 * _MIB}")
     assert calls.is_model_ready("a")
     calls.unload("a")
     calls.load("b")
     calls.unload("b")
+
+
+def _is_refused_for_want_of_memory(failed: Failure, holder: str) -> None:
+    assert failed.code == "RESOURCE_EXHAUSTED"
+    assert failed.figures["bytes_needed"] == str(_WEIGHTS_MIB * _MIB)
+    assert re.search(holder, failed.figures["held_by"])
+    assert failed.retry_after_s
+
+
+def test_unloading_what_was_put_out(trial: SharedServer) -> None:
+    """Its copy beside the device goes too, and a move that is under way ends first."""
+    calls = trial.calls
+    for _ in range(3):
+        calls.load("a")
+        load = calls.start(pb.RepositoryModelLoadRequest(model_name="b"), method="RepositoryModelLoad")
+        eventually(lambda: "resident" not in _state(trial, "a"), what="it is on its way out")
+        calls.unload("a")
+        assert not isinstance(load.outcome(), Failure)
+        calls.unload("b")
+    with SyncClient(trial.server.grpc) as client:
+        (device,) = client.snapshot().devices
+    assert device.host_leased_bytes == 0
+    assert calls.memory_bytes() == {}
 
 
 def test_during_a_request_with_two_queued(trial: SharedServer) -> None:
@@ -150,7 +196,7 @@ def test_while_it_waits_to_load(trial: SharedServer) -> None:
     first = calls.start(pb.RepositoryModelLoadRequest(model_name="loading"), method="RepositoryModelLoad")
     eventually(lambda: "loading on" in _state(trial, "loading"), what="it is loading")
     second = calls.start(pb.RepositoryModelLoadRequest(model_name="slow"), method="RepositoryModelLoad")
-    eventually(lambda: "waiting to load" in _state(trial, "slow"), what="it waits for its turn")
+    eventually(lambda: "waiting for its worker" in _state(trial, "slow"), what="it waits for its turn")
     calls.unload("slow")
     assert not first.is_done
     failed = second.outcome()

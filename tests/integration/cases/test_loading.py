@@ -71,11 +71,24 @@ def _plus(amount: int, load_s: float = 0.0) -> str:
 
 @pytest.mark.parametrize(("name", "code"), [("sleeps", _SLEEPS), ("busy", _BUSY)])
 def test_a_long_load_does_not_delay_the_neighbours(watched: SharedServer, name: str, code: str) -> None:
-    """The sentinel's model is in the same worker."""
+    """The sentinel's model is in the same worker. Triton server #7014: readiness was false during any load."""
+    calls = watched.calls
     write_python_model(watched.models, name, code, top=EXPLICIT)
-    watched.calls.load(name)
-    assert watched.calls.is_ready()
-    watched.calls.unload(name)
+    load = calls.start(pb.RepositoryModelLoadRequest(model_name=name), method="RepositoryModelLoad")
+    looks = 0
+
+    def is_loaded() -> bool:
+        nonlocal looks
+        looks += 1
+        assert calls.is_live()
+        assert calls.is_ready()
+        assert calls.is_model_ready("echo")
+        return load.is_done
+
+    eventually(is_loaded, what="it is loaded")
+    assert looks > 20
+    assert not isinstance(load.outcome(), Failure)
+    calls.unload(name)
 
 
 @contextmanager

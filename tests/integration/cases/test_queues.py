@@ -1,10 +1,18 @@
-"""Bounds of waiting: a full queue refuses at once, a deadline counts while it waits, and who leaves makes room."""
+"""Bounds of waiting: a full queue refuses at once, a deadline counts while it waits, and who leaves makes room.
+
+B25 and B28, and of B26 what needs no budget of its own.
+"""
+
+import time
+from collections import Counter
 
 import pytest
 
+from moorage_client import SyncClient
 from moorage_protocol import inference as pb
 from tests.integration.cases.conftest import SharedServer
-from tests.support.calls import Failure, output_of, request_of, rows_of
+from tests.support.after_check import after_check
+from tests.support.calls import Call, Failure, output_of, request_of, rows_of
 from tests.support.polling import eventually
 from tests.support.toy_models import EXPLICIT, SLOW, write_python_model, write_simulated_model
 
@@ -18,7 +26,10 @@ def models(shared_server: SharedServer) -> None:
     write_python_model(root, "narrow", SLOW, max_batch_size=1, extra=bounds, top=EXPLICIT)
     write_simulated_model(root, "huge", top=EXPLICIT, extra='[memory]\nweights = "100 GiB"')
     write_simulated_model(root, "hungry", top=EXPLICIT, extra='[memory]\nworkspace_per_row = "1 GiB"')
+    many = "[scheduling]\nmax_queue_rows = 2000\n"
+    write_python_model(root, "wide", SLOW, max_batch_size=1, extra=many, top=EXPLICIT)
     shared_server.calls.load("narrow")
+    shared_server.calls.load("wide")
     shared_server.calls.load("hungry")
 
 
@@ -32,6 +43,53 @@ def test_a_full_queue_refuses_at_once_and_says_when_to_come_back(watched: Shared
     assert all(failed.retry_after_s for failed in refused)
     assert max(failed.seconds for failed in refused) < 0.3, "a refusal waited for the model"
     assert refused[0].figures["limit"] == "4"
+
+
+def test_a_flood_is_refused_and_the_other_model_feels_nothing(watched: SharedServer) -> None:
+    """The sentinel calls it all through. Refusals leave no trace in what the server counts."""
+    calls = watched.calls
+    first = calls.start(request_of("narrow", rows_of(1), parameters={"delay_ms": 1000}))
+    eventually(lambda: _running(watched, "narrow"), what="it runs")
+    codes: Counter[str] = Counter()
+    while not first.is_done:
+        wave = [calls.start(request_of("narrow", rows_of(1)), 0.2) for _ in range(100)]
+        codes.update(_code(call) for call in wave)
+    assert codes["RESOURCE_EXHAUSTED"] > 200
+    assert set(codes) <= {"RESOURCE_EXHAUSTED", "DEADLINE_EXCEEDED", "OK"}
+    assert not isinstance(first.outcome(), Failure)
+    eventually(lambda: "waiting" not in calls.index()["narrow"].reason, within_s=1.0, what="nobody waits")
+
+
+def test_a_thousand_that_wait_expire_together(shared_server: SharedServer) -> None:
+    """No sentinel: it would share its process with the thousand."""
+    calls = shared_server.calls
+    before = calls.statistics()["wide"].execution_count
+    first = calls.start(request_of("wide", rows_of(1), parameters={"delay_ms": 3000}))
+    eventually(lambda: _running(shared_server, "wide"), what="it runs")
+    end_s = time.monotonic() + 1.5
+    waiting = []
+    for _ in range(1000):
+        timeout = int((end_s - time.monotonic()) * _MICROSECONDS)
+        waiting.append(calls.start(request_of("wide", rows_of(2), parameters={"timeout": timeout})))
+    last = calls.start(request_of("wide", rows_of(3)))
+    outcomes = [call.outcome() for call in waiting]
+    assert not first.is_done, "at their deadline, not when the model is free"
+    assert {outcome.code for outcome in outcomes} == {"DEADLINE_EXCEEDED"}
+    eventually(lambda: calls.index()["wide"].reason.count("1 rows waiting"), within_s=0.5, what="their places are free")
+    assert not isinstance(first.outcome(), Failure)
+    assert output_of(last.outcome())[0, 0] == 3
+    assert calls.statistics()["wide"].execution_count - before == 2
+    after_check(shared_server.server, calls, shared_server.baseline)
+
+
+def _code(call: Call) -> str:
+    outcome = call.outcome()
+    return outcome.code if isinstance(outcome, Failure) else "OK"
+
+
+def _running(shared: SharedServer, model: str) -> int:
+    with SyncClient(shared.server.grpc) as client:
+        return next(entry.running_requests for entry in client.snapshot().models if entry.name == model)
 
 
 @pytest.mark.parametrize("by", ["timeout parameter", "gRPC deadline"])
@@ -73,12 +131,12 @@ def test_what_can_never_fit_is_refused_with_the_figures(watched: SharedServer) -
     calls = watched.calls
     failed = calls.failure(pb.RepositoryModelLoadRequest(model_name="huge"), method="RepositoryModelLoad")
     assert failed.code == "FAILED_PRECONDITION"
-    assert failed.figures["needed_bytes"] == str(100 * 2**30)
-    assert failed.figures["capacity_bytes"] == str(2 * 2**30)
+    assert failed.figures["bytes_needed"] == str(100 * 2**30)
+    assert failed.figures["bytes_capacity"] == str(2 * 2**30)
     assert failed.seconds < 1.0
     failed = calls.failure(request_of("hungry", rows_of(1, 2, 3)))
     assert failed.code == "FAILED_PRECONDITION"
-    assert failed.figures["needed_bytes"] == str(3 * 2**30)
+    assert failed.figures["bytes_needed"] == str(3 * 2**30)
 
 
 def test_a_model_that_loads_on_demand_is_ready_cold_and_loaded_once(watched: SharedServer) -> None:

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from moorage.workers.messages import Deframer, frame
+from moorage.workers.framing import Deframer, frame
 from moorage.workers.messages import Hello as HelloMessage
 
 _GARBAGE = {

@@ -54,7 +54,8 @@ def test_every_command_has_help(command: tuple[str, ...]) -> None:
         ("unknown",),
         ("models", "--unknown"),
         ("infer",),
-        ("infer", "m", "--text", "x", "--priority", "1"),
+        ("infer", "m", "--text", "x", "--priority", "6"),
+        ("infer", "m", "--text", "x", "--unknown"),
         ("infer", "m", "--text", "x", "--timeout", "0"),
         ("infer", "m", "--text", "x", "--timeout", "nan"),
         ("models", "load"),
@@ -65,7 +66,7 @@ def test_wrong_usage_is_2(arguments: tuple[str, ...]) -> None:
     assert moorage(*arguments).exit_code == 2
 
 
-def test_models_as_a_table(server: Behaviour) -> None:
+def test_models_of_another_server_as_a_table(server: Behaviour) -> None:
     server.index.models.add(name="mlp", version="1", state="READY")
     server.index.models.add(name="bad", version="1", state="UNAVAILABLE", reason="no [bold]weights, " + "long " * 60)
     statistics = server.statistics.model_stats.add(name="mlp", version="1")
@@ -73,11 +74,12 @@ def test_models_as_a_table(server: Behaviour) -> None:
     result = moorage("models", "--target", server.target)
     assert result.exit_code == 0
     lines = [line.split() for line in result.stdout.splitlines() if line.strip()]
-    assert lines[0] == ["Model", "Version", "State", "Device", "Memory", "Ready", "Reason"]
+    headings = "Model Version State Device Memory Host Share Wait Run Ready Reason"
+    assert lines[0] == headings.split()
     assert lines[2] == ["mlp", "1", "READY", "cpu", "90", "MiB", "yes"]
     assert lines[3][:8] == ["bad", "1", "UNAVAILABLE", "0", "B", "no", "no", "[bold]weights,"]
     assert len(lines) == 4  # nothing wraps where no person reads
-    assert max(map(len, result.stdout.splitlines())) < 130
+    assert max(map(len, result.stdout.splitlines())) < 150
     assert json.loads(moorage("models", "--json", "--target", server.target).stdout)[1]["reason"].endswith("long ")
 
 
@@ -91,7 +93,7 @@ def test_in_a_terminal_a_long_reason_is_folded(server: Behaviour, monkeypatch: p
     assert "UNAVAILABLE" in shown
 
 
-def test_models_for_machines(server: Behaviour) -> None:
+def test_models_of_another_server_for_machines(server: Behaviour) -> None:
     server.index.models.add(name="mlp", version="1", state="READY")
     result = moorage("models", "--json", "--target", server.target)
     assert json.loads(result.stdout) == [
@@ -103,6 +105,15 @@ def test_models_for_machines(server: Behaviour) -> None:
             "reason": "",
             "device": "",
             "memory_bytes": 0,
+            "residency": "",
+            "leased_bytes": {},
+            "host_bytes": 0,
+            "priority": None,
+            "reserved_bytes": 0,
+            "limit_bytes": None,
+            "pinned": False,
+            "waiting_rows": 0,
+            "running_requests": 0,
         }
     ]
 
@@ -150,6 +161,13 @@ def test_infer_with_texts(server: Behaviour) -> None:
     result = moorage("infer", "echo", "--text", "one", "--text", "zwölf", "--target", server.target)
     assert result.exit_code == 0, result.output
     assert result.stdout.splitlines() == ["text  BYTES [2, 1]", "[['one']", " ['zwölf']]"]
+
+
+@pytest.mark.parametrize(("given", "sent"), [((), None), (("--priority", "0"), None), (("--priority", "2"), 2)])
+def test_infer_sends_a_priority_where_one_is_given(server: Behaviour, given: tuple[str, ...], sent: int | None) -> None:
+    assert moorage("infer", "echo", "--text", "x", *given, "--target", server.target).exit_code == 0
+    parameters = server.requests[-1].parameters
+    assert (parameters["priority"].uint64_param if "priority" in parameters else None) == sent
 
 
 @pytest.mark.parametrize("document", ['{"text": ["a", "b"]}', '{"inputs": {"text": [["a"], ["b"]]}}'])

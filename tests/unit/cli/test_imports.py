@@ -26,10 +26,12 @@ def test_importing_the_command_line_loads_nothing_heavy() -> None:
     assert heavy_after("import moorage.cli, moorage.cli.application") == set()
 
 
-@pytest.mark.parametrize("arguments", [("--help",), ("models", "--help"), ("infer", "--help"), ("serve", "--help")])
-def test_help_loads_nothing_heavy(arguments: tuple[str, ...]) -> None:
+@pytest.mark.parametrize(
+    "command", [(), ("models",), ("models", "policy"), ("infer",), ("serve",), ("explain",), ("hold",)]
+)
+def test_help_loads_nothing_heavy(command: tuple[str, ...]) -> None:
     # Typer, from 0.29 on, converts options with pydantic itself.
-    assert heavy_after("import moorage.cli; moorage.cli.main()", *arguments) <= {"pydantic"}
+    assert heavy_after("import moorage.cli; moorage.cli.main()", *command, "--help") <= {"pydantic"}
 
 
 def test_the_module_is_the_command() -> None:

@@ -10,8 +10,9 @@ from google.rpc.error_details_pb2 import ErrorInfo, RetryInfo
 from google.rpc.status_pb2 import Status
 
 import moorage_client
-from moorage_client import MoorageClientError
+from moorage_client import Holder, MoorageClientError
 from moorage_client.errors import from_status
+from moorage_client.holders import parse_holders
 
 
 def details(*, seconds: int, nanos: int) -> bytes:
@@ -74,3 +75,18 @@ def test_without_the_package_for_details_there_is_no_advice(monkeypatch: pytest.
 def test_broken_details_do_not_hide_the_error() -> None:
     error = from_status(grpc.StatusCode.NOT_FOUND, "no", [("grpc-status-details-bin", b"\xff\xff")])
     assert (error.code, error.retry_after_s) == ("NOT_FOUND", None)
+
+
+def test_figures_and_holders_come_from_the_details(memory_details: bytes) -> None:
+    error = from_status(grpc.StatusCode.RESOURCE_EXHAUSTED, "no", [("grpc-status-details-bin", memory_details)])
+    assert error.reason == "MEMORY_EXHAUSTED"
+    assert error.details["bytes_needed"] == "7"
+    assert error.held_by == (Holder("vad/1", "weights", 90), Holder("cuda:0", "context", 10))
+    without = from_status(grpc.StatusCode.NOT_FOUND, "no")
+    assert (without.reason, dict(without.details), without.held_by) == ("", {}, ())
+
+
+@pytest.mark.parametrize("text", ["", "a weights", "a weights ten", "a weights 1 2", "a weights \u0661", ", ,"])
+def test_holders_that_are_none_are_left_out(text: str) -> None:
+    assert parse_holders(text) == ()
+    assert parse_holders(f"{text}, b/1 held 3") == (Holder("b/1", "held", 3),)

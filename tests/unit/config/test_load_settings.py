@@ -16,10 +16,15 @@ http = "off"
 grace_s = 5
 max_message = "1 MiB"
 max_concurrent_rpcs = 16
+ageing_s = 2.5
+min_residency_s = 0
+footprints = "state/seen.sqlite3"
 [repository]
 path = "zoo"
 [devices.cpu]
 budget = "2 GiB"
+host_budget = "3 GiB"
+run_slots = 8
 [devices."cuda:0"]
 budget = "20 GiB"
 reserve = "2 GiB"
@@ -45,6 +50,8 @@ def test_without_a_file_everything_has_a_default() -> None:
     assert settings.server.grpc == Address("127.0.0.1", 8001)
     assert settings.server.http == Address("127.0.0.1", 8002)
     assert settings.server.max_message_bytes == 256 * 1024**2
+    assert settings.server.ageing_s == 10.0
+    assert settings.server.min_residency_s == 0.2
     assert settings.repository.path == Path("models")
     assert list(settings.devices) == ["cpu"]
     assert settings.devices["cpu"].budget_bytes == total_memory_bytes() // 2
@@ -59,8 +66,13 @@ def test_every_key_is_read_from_the_file() -> None:
     assert settings.server.grace_s == 5.0
     assert settings.server.max_message_bytes == 1024**2
     assert settings.server.max_concurrent_rpcs == 16
+    assert settings.server.ageing_s == 2.5
+    assert settings.server.min_residency_s == 0.0
+    assert settings.server.footprints == Path("state/seen.sqlite3")
     assert settings.repository.path == Path("zoo")
     assert settings.devices["cpu"].budget_bytes == 2 * 1024**3
+    assert settings.devices["cpu"].host_budget_bytes == 3 * 1024**3
+    assert settings.devices["cpu"].run_slots == 8
     assert settings.devices["cuda:0"].reserve_bytes == 2 * 1024**3
     assert settings.devices["cuda:0"].context_bytes == 512 * 1024**2
 
@@ -106,6 +118,17 @@ def test_settings_are_frozen() -> None:
         ("[server]\ngrace_s = -1", "moorage.toml: server.grace_s: expected seconds from 0 to 86400, got -1"),
         ("[server]\ngrace_s = inf", "moorage.toml: server.grace_s: expected seconds from 0 to 86400, got inf"),
         ("[server]\ngrace_s = true", "moorage.toml: server.grace_s: expected a number, got True"),
+        ("[server]\nageing_s = 0", "moorage.toml: server.ageing_s: expected seconds above 0, at most 86400, got 0"),
+        ("[server]\nageing_s = nan", "moorage.toml: server.ageing_s: expected seconds above 0, at most 86400, got nan"),
+        ("[server]\nmin_residency_s = -1", "moorage.toml: server.min_residency_s: expected seconds from 0 to 86400, g"),
+        ("[server]\nfootprints = ''", 'moorage.toml: server.footprints: expected the path of a file, or "off", got '),
+        ("[server]\nfootprints = false", 'moorage.toml: server.footprints: expected the path of a file, or "off"'),
+        ('[server]\nfootprints = "a\\u0000b"', "moorage.toml: server.footprints: expected the path of a file, or "),
+        ("[devices.cpu]\nhost_budget = -1", "moorage.toml: devices.cpu.host_budget: expected bytes such as"),
+        ("[devices.cpu]\nrun_slots = 0", "moorage.toml: devices.cpu.run_slots: expected a whole number from 1 to 1024"),
+        ("[devices.cpu]\nrun_slots = true", "moorage.toml: devices.cpu.run_slots: expected a number, got True"),
+        ("[devices.cpu]\nrun_slots = 1025", "moorage.toml: devices.cpu.run_slots: expected a whole number from 1 to 1"),
+        ("[devices.cpu]\nbudget = 'much'", "moorage.toml: devices.cpu.budget: expected bytes such as"),
         ("[server]\nmax_message = '4 GiB'", "moorage.toml: server.max_message: expected bytes such as"),
         ("[server]\nmax_concurrent_rpcs = 0", "moorage.toml: server.max_concurrent_rpcs: expected a whole number from"),
         ("server = 1", "moorage.toml: server: expected a table, got 1"),

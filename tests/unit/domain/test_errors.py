@@ -2,6 +2,7 @@ import pytest
 
 from moorage.domain.errors import (
     DeadlineExceeded,
+    Held,
     InferenceFailed,
     InvalidRequest,
     LoadFailed,
@@ -11,6 +12,7 @@ from moorage.domain.errors import (
     ModelTooLarge,
     MoorageError,
     NotSupported,
+    Preempted,
     QueueFull,
     ServerDraining,
     WorkerLost,
@@ -37,6 +39,16 @@ CASES = [
         1.0,
     ),
     (
+        MemoryExhausted("a hold", device="cpu", needed_bytes=9, free_bytes=4, holders=(Held("m/1", "weights", 5),)),
+        "a hold needs 9 bytes on cpu, 4 are free",
+        1.0,
+    ),
+    (
+        Preempted(2.5, 3),
+        "preempted 3 times by work of higher priority; its deadline came after 2.500 s",
+        1.0,
+    ),
+    (
         ModelTooLarge("model 'm'", device="cpu", needed_bytes=9, capacity_bytes=4),
         "model 'm' needs 9 bytes, but cpu has a capacity of 4 bytes",
         None,
@@ -54,3 +66,12 @@ CASES = [
 def test_what_the_caller_is_told(error: MoorageError, message: str, retry_after_s: float | None) -> None:
     assert error.message == message
     assert error.retry_after_s == retry_after_s
+
+
+def test_errors_carry_their_figures() -> None:
+    holders = (Held("m/1", "weights", 5), Held("hold 7", "held", 3))
+    exhausted = MemoryExhausted("a hold", device="cpu", needed_bytes=9, free_bytes=4, holders=holders)
+    assert (exhausted.device, exhausted.needed_bytes, exhausted.free_bytes, exhausted.holders) == ("cpu", 9, 4, holders)
+    assert MemoryExhausted("a hold", device="cpu", needed_bytes=9, free_bytes=4).holders == ()
+    preempted = Preempted(2.5, 3, retry_after_s=0.5)
+    assert (preempted.waited_s, preempted.times, preempted.retry_after_s) == (2.5, 3, 0.5)

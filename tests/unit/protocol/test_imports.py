@@ -26,7 +26,7 @@ theirs.RepositoryModelLoadResponse.FromString(loaded.SerializeToString())
 
 NOT_IMPORTED = """
 import sys
-import moorage_protocol.inference, moorage_protocol.services
+import moorage_protocol.inference, moorage_protocol.moorage_v1, moorage_protocol.services
 assert not {"grpc", "moorage", "numpy"} & sys.modules.keys()
 """
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moorage.domain.model import Isolation, Loading
+from moorage.domain.model import Isolation, Loading, Preemption
 from moorage.domain.tensor import MAX_RANK
 from moorage.repository.errors import ManifestError
 from moorage.repository.manifest import Manifest, parse_manifest
@@ -26,7 +26,14 @@ versions = [3, 1]
 weights = "90 MiB"
 workspace_per_row = 4096
 workspace_fixed = "16 MiB"
+state = "2 MiB"
+reserved = "100 MiB"
+limit = "1 GiB"
+pinned = true
 [scheduling]
+priority = 1
+preemption = "kill"
+max_preemptions = 7
 max_queue_rows = 64
 max_queue_bytes = "1 MiB"
 default_timeout_s = 2.5
@@ -57,6 +64,13 @@ def test_every_key_is_read() -> None:
     assert manifest.versions == (1, 3)
     assert manifest.memory.weights_bytes == 90 * 1024**2
     assert manifest.memory.workspace_per_row_bytes == 4096
+    assert manifest.memory.state_bytes == 2 * 1024**2
+    assert manifest.memory.reserved_bytes == 100 * 1024**2
+    assert manifest.memory.limit_bytes == 1024**3
+    assert manifest.memory.pinned
+    assert manifest.scheduling.priority == 1
+    assert manifest.scheduling.preemption is Preemption.KILL
+    assert manifest.scheduling.max_preemptions == 7
     assert manifest.scheduling.default_timeout_s == 2.5
     assert manifest.placement.isolation is Isolation.DEDICATED
     assert manifest.parameters == {"anything": {"goes": [1, "two"]}}
@@ -67,6 +81,9 @@ def test_little_is_required() -> None:
     assert manifest.loading is Loading.EAGER
     assert manifest.versions == "latest"
     assert manifest.memory.weights_bytes is None
+    assert manifest.memory.state_bytes is None
+    assert manifest.memory.limit_bytes is None
+    assert manifest.scheduling.preemption is Preemption.STEP
     assert manifest.placement.devices == ("*",)
 
 
@@ -86,7 +103,22 @@ def test_little_is_required() -> None:
         ("versions = [1, 1]", 'versions: expected "latest", "all" or a list of version numbers, each once, got [1, 1]'),
         ("versions = []", 'versions: expected "latest", "all" or a list of version numbers, each once, got []'),
         ("scheduling = { max_queue_rows = 0 }", "scheduling.max_queue_rows: expected rows from 1 to 1048576, got 0"),
-        ("scheduling = { priority = 9 }", "scheduling: unknown key 'priority', expected one of "),
+        ("scheduling = { priority = 0 }", "scheduling.priority: expected 1 (highest) to 5, got 0"),
+        ("scheduling = { priority = 6 }", "scheduling.priority: expected 1 (highest) to 5, got 6"),
+        ("scheduling = { priority = true }", "scheduling.priority: expected 1 (highest) to 5, got True"),
+        (
+            "scheduling = { preemption = 'nevr' }",
+            "scheduling.preemption: expected one of step, kill, never, got 'nevr'",
+        ),
+        ("scheduling = { max_preemptions = -1 }", "scheduling.max_preemptions: expected times from 0 to 1000, got -1"),
+        (
+            "scheduling = { max_preemptions = 1001 }",
+            "scheduling.max_preemptions: expected times from 0 to 1000, got 10",
+        ),
+        ("memory = { state = 'all' }", "memory.state: expected bytes such as"),
+        ("memory = { reserved = -1 }", "memory.reserved: expected bytes such as"),
+        ("memory = { limit = 1.5 }", "memory.limit: expected bytes such as"),
+        ("memory = { pinned = 1 }", "memory.pinned: expected true or false, got 1"),
         ("bogus = 1", "unknown key 'bogus', expected one of inputs, load, "),
         ("placement = { devices = ['gpu'] }", 'placement.devices[0]: expected a list of "*", "cpu" or "cuda:N", each'),
         ("placement = { devices = ['cpu', 'cpu'] }", "placement.devices: expected a list of"),
@@ -134,11 +166,37 @@ def test_a_wrong_value_is_named_by_its_path(old: str, new: str, problem: str) ->
             SIMULATED.replace('[{ name = "x", datatype = "FP32", shape = [4] }]', "[]"),
             "inputs: expected at least one where max_batch_size is above 0, got []",
         ),
+        (
+            SIMULATED + "memory = { workspace_fixed = 10, workspace_per_row = 4, state = 2, limit = 15 }",
+            "memory.limit: expected at least 16 bytes, which one row takes by workspace_fixed, workspace_per_row and s",
+        ),
+        (
+            SIMULATED + "memory = { weights = 100, limit = 20, reserved = 121 }",
+            "memory.reserved: expected at most 120 bytes, weights and limit together, got 121",
+        ),
+        (
+            SIMULATED + "scheduling = { preemption = 'kill' }",
+            "scheduling.preemption: expected 'kill' only with placement.isolation = 'dedicated', got isolation = 'sha",
+        ),
     ],
 )  # fmt: skip
 def test_keys_must_agree(text: str, problem: str) -> None:
     (line,) = _problems(text)
     assert line.startswith(problem)
+
+
+@pytest.mark.parametrize(
+    "memory",
+    [
+        "{ workspace_fixed = 10, workspace_per_row = 4, state = 2, limit = 16 }",
+        "{ weights = 100, limit = 20, reserved = 120 }",
+        "{ limit = 20, reserved = 500 }",
+        "{ weights = 100, reserved = 500 }",
+        "{ limit = 0 }",
+    ],
+)
+def test_what_may_be_meant_is_allowed(memory: str) -> None:
+    assert parse_manifest((SIMULATED + f"memory = {memory}").encode(), "any").memory.problems() == []
 
 
 def test_the_rank_limit_itself_is_allowed_without_a_batch_axis() -> None:

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from moorage.domain.errors import InvalidRequest, ModelNotFound
-from moorage.domain.model import MemoryPolicy
+from moorage.domain.model import MemoryPolicy, Preemption, PreemptionPolicy, SharePolicy
 from moorage.repository.errors import ManifestError, RepositoryError
 from moorage.repository.scan import scan, scan_model
 from tests.support.model_folders import PYTHON, SIMULATED, write_model
@@ -24,6 +24,18 @@ def test_models_are_found_and_broken_ones_do_not_stop_them(tmp_path: Path) -> No
     assert listing.broken["notes"] == "model.toml: expected a manifest, got none"
     assert listing.models[0].memory == MemoryPolicy(weights_bytes=1024**2)
     assert listing.models[0].path == (tmp_path / "good" / "2").resolve()
+
+
+def test_a_models_share_and_preemption_reach_its_spec(tmp_path: Path) -> None:
+    memory = "memory = { state = 7, reserved = 5, limit = 9, pinned = true }\n"
+    scheduling = "scheduling = { priority = 2, preemption = 'never', max_preemptions = 0 }"
+    write_model(tmp_path, "plain")
+    write_model(tmp_path, "special", SIMULATED + memory + scheduling)
+    plain, special = sorted(scan(tmp_path).models, key=lambda spec: spec.name)
+    assert (plain.memory.state_bytes, plain.share, plain.preemption) == (None, SharePolicy(), PreemptionPolicy())
+    assert special.memory.state_bytes == 7
+    assert special.share == SharePolicy(priority=2, reserved_bytes=5, limit_bytes=9, pinned=True)
+    assert special.preemption == PreemptionPolicy(Preemption.NEVER, max_preemptions=0)
 
 
 def test_a_repository_that_is_no_folder_is_named(tmp_path: Path) -> None:

@@ -3,22 +3,19 @@
 import asyncio
 import time
 from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from pathlib import PurePath
 from typing import TypeVar
 
 from moorage.domain.errors import LoadFailed, ModelNotFound, ModelNotReady, ServerDraining
-from moorage.domain.model import ModelKey, ModelSpec, ModelState
+from moorage.domain.model import ModelKey, ModelSpec, ModelState, SharePolicy
 from moorage.domain.request import InferenceRequest
 from moorage.domain.tensor import OutputTensor, TensorSpec
-from moorage.engine.snapshot import (
-    BrokenModel,
-    DeviceSnapshot,
-    ModelSnapshot,
-    ModelStatistics,
-    ServerSnapshot,
-)
+from moorage.engine.snapshot import BrokenModel, ModelSnapshot, ModelStatistics, ServerSnapshot
 from moorage.rpc.ports import Render
+from moorage.scheduling.explain import Explanation
+from tests.unit.rpc.ledger import Ledger
 
 T = TypeVar("T")
 
@@ -64,7 +61,8 @@ class EchoBackend:
         self.requests: list[InferenceRequest] = []
         self.cancelled = asyncio.Event()
         self.entered = asyncio.Event()
-        self._listeners: list[Callable[[], None]] = []
+        self.ledger = Ledger()
+        self.listeners: list[Callable[[], None]] = []
 
     def resolve(self, name: str, version: str) -> tuple[ModelKey, ModelSpec]:
         model = self.models.get(name)
@@ -96,7 +94,7 @@ class EchoBackend:
         return ServerSnapshot(
             models=tuple(sorted(self.models.values(), key=lambda model: model.key)),
             broken=self.broken,
-            devices=(DeviceSnapshot("cpu", 2**31, {}),),
+            devices=(self.ledger.snapshot(),),
             ready=not self.draining,
             draining=self.draining,
         )
@@ -105,10 +103,14 @@ class EchoBackend:
         return time.monotonic()
 
     def subscribe(self, on_change: Callable[[], None]) -> None:
-        self._listeners.append(on_change)
+        self.listeners.append(on_change)
+
+    def unsubscribe(self, on_change: Callable[[], None]) -> None:
+        if on_change in self.listeners:
+            self.listeners.remove(on_change)
 
     def notify(self) -> None:
-        for on_change in self._listeners:
+        for on_change in self.listeners:
             on_change()
 
     async def load(self, name: str) -> None:
@@ -118,6 +120,22 @@ class EchoBackend:
 
     async def unload(self, name: str) -> None:
         self._change(name, ModelState.UNLOADED, ready=False)
+
+    async def set_share(self, name: str, version: str, change: Callable[[SharePolicy], SharePolicy]) -> SharePolicy:
+        key, _ = self.resolve(name, version)
+        share = change(self.models[key.name].share)
+        if share.reserved_bytes > self.ledger.capacity_bytes:
+            raise self.ledger.exhausted(f"model '{name}'", share.reserved_bytes)
+        self.models[name] = replace(self.models[name], share=share)
+        return share
+
+    def explain(self, name: str, version: str, rows: int, priority: int) -> Explanation:
+        key, _ = self.resolve(name, version)
+        others = [model for model in self.models.values() if model.key != key]
+        return self.ledger.explain(self.models[name], others, rows, priority)
+
+    def hold(self, device: str, size_bytes: int, priority: int, deadline_s: float) -> AbstractAsyncContextManager[None]:
+        return self.ledger.hold(device, size_bytes, priority, deadline_s)
 
     def _change(self, name: str, state: ModelState, *, ready: bool) -> None:
         if name not in self.models:

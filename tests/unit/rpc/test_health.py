@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 SERVING = health_pb2.HealthCheckResponse.SERVING
 NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
+SERVICES = ("inference.GRPCInferenceService", "moorage.v1.AdminService", "grpc.health.v1.Health")
 SERVICE_UNKNOWN = health_pb2.HealthCheckResponse.SERVICE_UNKNOWN
 
 
@@ -114,7 +115,7 @@ async def test_reflection_describes_what_it_lists(version: str) -> None:
             return await conversation.read()
 
         listed = (await ask(list_services="")).list_services_response.service
-        assert {"inference.GRPCInferenceService", "grpc.health.v1.Health"} <= {service.name for service in listed}
+        assert set(SERVICES) <= {service.name for service in listed}
         for service in listed:
             answer = (await ask(file_containing_symbol=service.name)).file_descriptor_response
             files = [descriptor_pb2.FileDescriptorProto.FromString(file) for file in answer.file_descriptor_proto]

@@ -36,6 +36,7 @@ CASES: list[tuple[errors.MoorageError, grpc.StatusCode, str]] = [
         Code.FAILED_PRECONDITION,
         "MODEL_TOO_LARGE",
     ),
+    (errors.Preempted(1.5, 3), Code.ABORTED, "PREEMPTED"),
     (errors.DeadlineExceeded(1.5, "queued"), Code.DEADLINE_EXCEEDED, "DEADLINE_EXCEEDED"),
     (errors.InferenceFailed("m", "abc", "secret"), Code.INTERNAL, "INFERENCE_FAILED"),
 ]
@@ -92,6 +93,37 @@ def test_figures_can_be_read_by_machines() -> None:
     assert quota is not None
     assert quota.violations[0].subject == "model:m"
     assert dict(outcome.trailing_metadata)["grpc-retry-pushback-ms"] == "251"
+
+
+def memory_exhausted(*holders: errors.Held) -> dict[str, str]:
+    """What machines read of it."""
+    error = errors.MemoryExhausted("model 'm'", device="cuda:0", needed_bytes=7, free_bytes=3, holders=holders)
+    info = detail_of(outcome_of(error), details.ErrorInfo)
+    assert info is not None
+    return dict(info.metadata)
+
+
+def test_who_holds_the_memory_can_be_read_by_machines() -> None:
+    figures = memory_exhausted(
+        errors.Held("a/1", "weights", 90), errors.Held("none", "state", 0), errors.Held("cuda:0", "context", 10)
+    )
+    assert figures == {
+        "device": "cuda:0",
+        "bytes_needed": "7",
+        "bytes_free": "3",
+        "held_by": "a/1 weights 90, cuda:0 context 10",
+    }
+    assert memory_exhausted()["held_by"] == ""
+
+
+def test_of_many_holders_the_first_are_named_whole() -> None:
+    many = memory_exhausted(*(errors.Held(f"m{number}/1", "weights", 9 - number) for number in range(9)))["held_by"]
+    assert many.split(", ")[-1] == "m7/1 weights 2"
+    long = memory_exhausted(*(errors.Held("x" * 250, "weights", 2**53) for _ in range(8)))["held_by"]
+    assert {len(entry) for entry in long.split(", ")} == {250 + len(f" weights {2**53}")}
+    assert len(long) <= 1024
+    odd = memory_exhausted(errors.Held("a, b\n c", "held", 1), errors.Held("d", "held", 2))["held_by"]
+    assert [entry.split(" ")[1:] for entry in odd.split(", ")] == [["held", "1"], ["held", "2"]]
 
 
 def test_a_bad_field_is_named() -> None:

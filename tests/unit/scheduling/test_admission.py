@@ -1,7 +1,7 @@
-from moorage.domain.model import Loading, ModelSpec
+from moorage.domain.model import Loading, ModelSpec, SharePolicy
 from moorage.scheduling.admission import is_ready, never_fits
 from tests.support.core import Core
-from tests.support.scheduling import make_request, make_spec
+from tests.support.scheduling import UNGUARDED, make_request, make_spec
 
 ON_DEMAND = make_spec(loading=Loading.ON_DEMAND)
 
@@ -64,6 +64,30 @@ def test_the_measured_weights_count_once_they_are_known() -> None:
     assert never_fits(core.scheduler.state, core.model(), 4) is None
 
 
-def test_where_no_device_is_allowed_the_load_says_so() -> None:
+def test_where_no_device_is_allowed_the_request_is_told_so() -> None:
     core = registered(make_spec(per_row=1, devices=("tpu",), loading=Loading.ON_DEMAND))
-    assert core.arrive(make_request(1)) == ["not loaded model/1: LoadFailed", "fail 1: LoadFailed"]
+    assert core.arrive(make_request(1)) == ["fail 1: LoadFailed"]
+    assert core.load() == ["not loaded model/1: LoadFailed"]
+
+
+def test_a_run_beyond_its_models_own_limit_is_refused_with_the_limit() -> None:
+    core = registered(make_spec(per_row=10, share=SharePolicy(limit_bytes=25)))
+    core.load()
+    assert core.arrive(make_request(1, rows=2)) == []
+    assert core.arrive(make_request(2, rows=3)) == ["fail 2: ModelTooLarge"]
+    assert str(core.errors()[0]) == (
+        "a run of 3 rows of model 'model' needs 30 bytes, but its memory.limit has a capacity of 25 bytes"
+    )
+
+
+def test_a_model_that_was_put_out_is_ready_and_takes_requests() -> None:
+    core = Core(UNGUARDED)
+    core.resident(make_spec(weights=60))
+    other = core.register(make_spec("other", weights=50))
+    seen = [ready(core)]
+    assert core.load(other) == ["unload model/1 on cpu"]
+    seen.append(ready(core))
+    core.unloaded()
+    seen.append(ready(core))
+    assert seen == [True, True, True]
+    assert core.arrive(make_request(1)) == []

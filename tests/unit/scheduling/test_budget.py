@@ -36,13 +36,13 @@ def test_resize(size_bytes: int, done: bool, free_bytes: int) -> None:
     budget.check_integrity()
 
 
-def test_tells_apart_what_runs_give_back() -> None:
+def test_tells_apart_what_it_is_leased_for() -> None:
     budget = DeviceBudget("cpu", 20)
     leased(budget, LeaseKind.CONTEXT, 1)
     leased(budget, LeaseKind.WEIGHTS, 2)
     leased(budget, LeaseKind.WORKSPACE, 4)
     assert budget.by_kind() == {"context": 1, "weights": 2, "workspace": 4}
-    assert (budget.free_bytes, budget.free_without_runs_bytes) == (13, 17)
+    assert budget.free_bytes == 13
 
 
 def test_integrity_notices_a_lease_changed_behind_its_back() -> None:

@@ -2,7 +2,7 @@ import pytest
 
 from moorage.domain.model import Isolation
 from tests.support.core import Core
-from tests.support.scheduling import MODEL, make_request, make_spec
+from tests.support.scheduling import UNGUARDED, make_request, make_spec
 
 
 def test_unloading_what_nobody_knows_is_done_already() -> None:
@@ -108,15 +108,14 @@ def test_one_loaded_again_meanwhile_gets_a_new_worker() -> None:
     assert core.lose("cpu/model/1") == ["start cpu/model/1"]
 
 
-def test_a_load_waits_for_the_one_that_leaves_even_if_no_bytes_come_of_it() -> None:
-    core = Core(cpu=100)
-    core.resident(make_spec("other", weights=60))
-    core.resident(make_spec("empty", weights=0))
-    empty = core.model(MODEL._replace(name="empty")).key
-    core.register(make_spec(weights=50))
-    core.unload(empty)
+def test_a_load_waits_for_the_one_that_leaves_rather_than_put_another_out() -> None:
+    core = Core(UNGUARDED)
+    core.resident(make_spec("idle", weights=40))
+    leaving = core.resident(make_spec("leaving", weights=50))
+    core.unload(leaving)
+    core.register(make_spec(weights=60))
     assert core.load() == []
-    assert core.unloaded(empty) == ["unloaded empty/1", "not loaded model/1: MemoryExhausted"]
+    assert core.unloaded(leaving) == ["unloaded leaving/1", "load model/1 on cpu"]
 
 
 def test_a_closing_model_that_waits_for_memory_holds_nobody_up_and_is_let_go() -> None:
@@ -147,3 +146,13 @@ def test_an_unload_that_ended_in_time_is_not_chased() -> None:
     core.unload()
     core.unloaded()
     assert core.wait_until(90.0) == []
+
+
+def test_one_that_is_unloaded_while_its_worker_is_killed_goes_with_it() -> None:
+    core = Core()
+    core.resident()
+    slow = core.register(make_spec("slow", load_timeout_s=5.0))
+    core.load(slow)
+    assert core.wait_until(5.0) == ["kill cpu"]
+    assert core.unload() == []
+    assert core.lose() == ["not loaded slow/1: LoadFailed", "unloaded model/1"]

@@ -1,9 +1,11 @@
 import pytest
 
-from moorage.domain.errors import ModelTooLarge
-from moorage.domain.model import Isolation, Loading, ModelKey, ModelSpec, ModelState
+from moorage.domain.model import Isolation, Loading, ModelKey, ModelSpec, ModelState, SharePolicy
+from moorage.scheduling.state import DeviceLimits
 from tests.support.core import Core
-from tests.support.scheduling import MODEL, make_request, make_spec
+from tests.support.scheduling import UNGUARDED, make_request, make_spec
+
+PINNED = SharePolicy(pinned=True)
 
 
 def test_a_load_leases_then_starts_its_worker_then_builds() -> None:
@@ -76,9 +78,9 @@ def test_a_worker_of_its_own_takes_memory_too() -> None:
     assert core.load() == ["not loaded model/1: ModelTooLarge"]
 
 
-def test_what_does_not_fit_beside_the_others_may_be_tried_again() -> None:
+def test_what_does_not_fit_beside_those_that_stay_may_be_tried_again() -> None:
     core = Core(cpu=100)
-    other = core.resident(make_spec("other", weights=60))
+    other = core.resident(make_spec("other", weights=60, share=PINNED))
     core.register(make_spec(weights=50))
     assert core.load() == ["not loaded model/1: MemoryExhausted"]
     assert core.model().state is ModelState.UNLOADED
@@ -89,7 +91,7 @@ def test_what_does_not_fit_beside_the_others_may_be_tried_again() -> None:
 
 def test_a_worker_that_finds_no_memory_for_itself_is_not_waited_for() -> None:
     core = Core.with_context(100, context_bytes=30)
-    core.resident(make_spec("other", weights=50))
+    core.resident(make_spec("other", weights=50, share=PINNED))
     core.register(make_spec(weights=10, isolation=Isolation.DEDICATED))
     assert core.load() == ["not loaded model/1: MemoryExhausted"]
     assert core.free_bytes() == 20
@@ -147,9 +149,23 @@ def test_a_failed_load_fails_who_waited_and_can_be_tried_again() -> None:
     assert core.load() == ["load model/1 on cpu"]
 
 
-def test_a_model_larger_than_it_said_is_thrown_out_again() -> None:
+def test_a_model_larger_than_it_said_is_loaded_again_with_room_for_it() -> None:
+    core = Core(UNGUARDED)
+    other = core.resident(make_spec("other", weights=60))
+    core.register(make_spec(weights=10))
+    core.load()
+    core.arrive(make_request(1))
+    assert core.loaded(weights_bytes=41) == ["unload model/1 on cpu"]
+    assert core.arrive(make_request(2)) == []
+    assert core.unloaded() == ["unload other/1 on cpu"]
+    assert core.unloaded(other) == ["load model/1 on cpu"]
+    assert core.free_bytes() == 59
+    assert core.loaded(weights_bytes=41) == ["loaded model/1", "execute 1 2"]
+
+
+def test_a_model_larger_than_it_said_is_thrown_out_for_good_where_the_others_stay() -> None:
     core = Core(cpu=100)
-    core.resident(make_spec("other", weights=60))
+    core.resident(make_spec("other", weights=60, share=PINNED))
     core.register(make_spec(weights=10))
     core.load()
     core.arrive(make_request(1))
@@ -159,11 +175,11 @@ def test_a_model_larger_than_it_said_is_thrown_out_again() -> None:
         "unload model/1 on cpu",
     ]
     assert core.arrive(make_request(2)) == ["fail 2: ModelNotReady"]
-    assert core.load() == ["not loaded model/1: ModelNotReady"]
-    assert core.unloaded() == []
+    assert core.load() == []
+    assert core.unloaded() == ["not loaded model/1: MemoryExhausted"]
     assert core.model().state is ModelState.FAILED
     assert "as measured" in core.model().reason
-    assert core.load() == ["load model/1 on cpu"]
+    assert core.load() == ["not loaded model/1: MemoryExhausted"]
 
 
 def test_requests_that_no_longer_fit_beside_the_measured_weights_are_told() -> None:
@@ -173,7 +189,7 @@ def test_requests_that_no_longer_fit_beside_the_measured_weights_are_told() -> N
     core.arrive(make_request(1, rows=4))
     core.arrive(make_request(2, rows=3))
     core.up()
-    assert core.loaded(weights_bytes=30) == ["fail 1: ModelTooLarge", "loaded model/1", "execute 2"]
+    assert core.loaded(weights_bytes=30) == ["loaded model/1", "fail 1: ModelTooLarge", "execute 2"]
 
 
 def test_a_model_on_demand_is_loaded_by_its_first_request() -> None:
@@ -182,7 +198,7 @@ def test_a_model_on_demand_is_loaded_by_its_first_request() -> None:
     assert core.arrive(make_request(1)) == ["start cpu"]
     assert core.arrive(make_request(2)) == []
     assert core.up() == ["load model/1 on cpu"]
-    assert core.loaded() == ["loaded model/1", "execute 1 2"]
+    assert core.loaded() == ["execute 1 2"]
 
 
 def test_a_load_that_does_not_begin_in_time_is_given_up() -> None:
@@ -220,7 +236,31 @@ def test_a_load_is_killed_once_however_many_moments_it_is_late_by() -> None:
 
 def test_a_load_goes_where_it_can_fit() -> None:
     core = Core(cpu=20, gpu=100)
-    core.resident(make_spec("other", weights=90, devices=("gpu",)))
+    core.resident(make_spec("other", weights=90, devices=("gpu",), share=PINNED))
     core.register(make_spec(weights=50, devices=("*",)))
     assert core.load() == ["not loaded model/1: MemoryExhausted"]
-    assert not isinstance(core.model(MODEL).failure, ModelTooLarge)
+
+
+@pytest.mark.parametrize("requested", [True, False])
+def test_whoever_asked_for_a_load_waits_its_time_for_memory_and_requests_wait_on(requested: bool) -> None:
+    core = Core(cpu=100)
+    runner = core.resident(make_spec("runner", weights=0, fixed=80))
+    core.ask(1, runner)
+    core.register(make_spec(weights=50, load_timeout_s=5.0))
+    core.load()
+    if requested:
+        core.ask(2)
+    assert core.wait_until(5.0) == ["not loaded model/1: MemoryExhausted"]
+    assert core.finish(1) == ["succeed 1"] + (["load model/1 on cpu"] if requested else [])
+
+
+def test_a_restore_that_waits_too_long_for_memory_is_not_waited_for_any_more() -> None:
+    core = Core.on(DeviceLimits(100, host_bytes=100, run_slots=8), UNGUARDED)
+    core.resident(make_spec(weights=60, offloads=True, load_timeout_s=5.0))
+    runner = core.resident(make_spec("runner", weights=0, fixed=80))
+    assert core.ask(1, runner) == ["offload model/1 on cpu"]
+    assert core.offloaded() == ["execute 1"]
+    assert core.load() == []
+    assert core.wait_until(5.0)[0].startswith("not loaded model/1")
+    assert core.finish(1) == ["succeed 1"]
+    assert core.model().state is ModelState.OFFLOADED

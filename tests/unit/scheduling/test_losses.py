@@ -25,19 +25,21 @@ def test_a_newcomer_does_not_take_the_place_of_what_comes_back() -> None:
     core.loaded(weights_bytes=50)
     core.lose()
     newcomer = core.register(make_spec("newcomer", weights=40, isolation=Isolation.DEDICATED))
-    assert core.load(newcomer) == ["not loaded newcomer/1: MemoryExhausted"]
+    assert core.load(newcomer) == []
     assert core.recover() == ["start cpu", "load model/1 on cpu"]
 
 
-def test_a_load_keeps_its_time_limit_through_crashes() -> None:
+def test_a_load_has_its_whole_time_after_each_crash() -> None:
     core = Core(Limits(max_load_crashes=99))
     core.register(make_spec(load_timeout_s=5.0))
     core.load()
     for _ in range(3):
         core.lose()
         core.recover()
-    assert core.now < 5.0
-    assert core.wait_until(5.0) == ["kill cpu"]
+    restarted_s = core.now
+    assert 0.0 < restarted_s < 5.0
+    assert core.wait_until(5.0) == []
+    assert core.wait_until(restarted_s + 5.0) == ["kill cpu"]
 
 
 def test_one_that_comes_back_unasked_has_its_time_from_the_restart_on() -> None:
@@ -145,3 +147,22 @@ def test_what_is_waited_for_comes_back_first() -> None:
     core.arrive(make_request(1, model=busy))
     core.lose()
     assert core.recover() == ["start cpu", "load busy/1 on cpu"]
+
+
+def test_a_load_that_failed_again_and_again_has_to_wait() -> None:
+    core = Core()
+    core.register()
+    core.load()
+    core.up()
+    core.load_failed()
+    assert core.load() == ["load model/1 on cpu"]
+    core.load_failed()
+    assert core.load() == ["not loaded model/1: ModelNotReady"]
+    error = core.errors()[0]
+    assert (error.retry_after_s, "failed 2 times in a row" in str(error)) == (0.5, True)
+    core.now += 0.5
+    assert core.load() == ["load model/1 on cpu"]
+    core.loaded()
+    core.unload()
+    core.unloaded()
+    assert core.load(core.register()) == ["load model/1 on cpu"]

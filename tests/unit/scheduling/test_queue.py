@@ -5,8 +5,8 @@ from moorage.scheduling.queue import Entry, ModelQueue
 from tests.support.scheduling import make_request
 
 
-def entry(request_id: int, rows: int = 1, size_bytes: int = 1) -> Entry:
-    return Entry(make_request(request_id, rows=rows, size_bytes=size_bytes))
+def entry(request_id: int, rows: int = 1, size_bytes: int = 1, *, priority: int = 3, place: float = 0.0) -> Entry:
+    return Entry(make_request(request_id, rows=rows, size_bytes=size_bytes), priority=priority, place=place)
 
 
 def ids(queue: ModelQueue) -> list[int]:
@@ -32,15 +32,29 @@ def test_first_come_first_served_and_anyone_may_leave() -> None:
         queue.remove(second)
 
 
-def test_what_is_put_back_comes_first_in_its_order() -> None:
-    queue = queue_of(entry(3))
-    queue.put_back([entry(1), entry(2)])
-    assert ids(queue) == [1, 2, 3]
+def test_what_is_put_back_goes_to_its_place() -> None:
+    queue = queue_of(entry(2, place=2.0), entry(4, place=4.0))
+    queue.put_back([entry(1, place=1.0), entry(3, place=3.0)])
+    assert ids(queue) == [1, 2, 3, 4]
+    queue.check_integrity()
+
+
+def test_places_are_kept_across_priorities() -> None:
+    low = [entry(1, priority=4, place=41.0), entry(2, priority=4, place=42.0)]
+    high, aged = entry(3, priority=1, place=13.0), entry(4, priority=2, place=41.5)
+    queue = queue_of(*low, high, aged)
+    assert ids(queue) == [3, 1, 4, 2]
+    assert (queue.head, queue.best_priority, len(queue)) == (high, 1, 4)
+    queue.remove(high)
+    assert (queue.head, queue.best_priority) == (low[0], 2)
+    queue.put_back([high])
+    assert ids(queue) == [3, 1, 4, 2]
     queue.check_integrity()
 
 
 def test_an_empty_queue_has_no_head() -> None:
-    assert queue_of().head is None
+    queue = queue_of()
+    assert (queue.head, queue.best_priority, list(queue), bool(queue)) == (None, None, [], False)
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,10 @@
-from moorage.domain.model import Isolation, ModelKey
+from moorage.domain.model import Isolation, ModelKey, SharePolicy
 from moorage.scheduling.state import Limits
+from moorage.scheduling.timers import RunDue
 from tests.support.core import Core
 from tests.support.scheduling import make_request, make_spec
+
+PINNED = SharePolicy(pinned=True)
 
 
 def test_a_busy_model_fills_its_next_run_meanwhile() -> None:
@@ -25,9 +28,11 @@ def test_a_failed_batch_is_tried_one_by_one_before_the_others() -> None:
     core = Core()
     core.resident()
     for number in (1, 2, 3):
-        core.arrive(make_request(number))
+        core.now += 0.1
+        core.ask(number)
     core.finish(1)
-    core.arrive(make_request(4))
+    core.now += 0.1
+    core.ask(4)
     assert core.fail(2) == ["execute 2"]
     assert core.fail(3) == ["fail 2: InferenceFailed", "execute 3"]
     assert core.finish(4) == ["succeed 3", "execute 4"]
@@ -93,7 +98,7 @@ def test_the_one_that_ran_last_lines_up_behind_those_that_waited() -> None:
 
 def test_a_run_that_others_weights_leave_no_room_for_is_refused_and_holds_nobody_up() -> None:
     core = Core(cpu=100)
-    core.resident(make_spec("other", weights=60))
+    core.resident(make_spec("other", weights=60, share=PINNED))
     model = core.resident(make_spec(weights=10, per_row=15))
     assert core.arrive(make_request(1, model=model, rows=2)) == ["execute 1"]
     assert core.arrive(make_request(2, model=model, rows=3)) == []
@@ -123,10 +128,10 @@ def test_it_waits_for_one_that_leaves_when_its_last_run_has_ended() -> None:
 
 def test_when_none_is_left_to_wait_the_line_is_left() -> None:
     core = Core(cpu=100)
-    core.resident(make_spec("other", weights=80))
+    core.resident(make_spec("other", weights=80, share=PINNED))
     core.resident(make_spec(weights=10, fixed=10, per_row=5))
     assert core.arrive(make_request(1)) == ["fail 1: MemoryExhausted"]
-    assert core.scheduler.state.short_of_memory == {"cpu": {}}
+    assert len(core.scheduler.state.devices["cpu"].ready) == 0
 
 
 def test_nothing_is_sent_to_a_worker_that_is_being_killed() -> None:
@@ -172,3 +177,12 @@ def test_after_a_crash_requests_are_tried_one_by_one() -> None:
     core.recover()
     assert core.loaded() == ["execute 2"]
     assert core.finish(3) == ["succeed 2", "execute 3"]
+
+
+def test_a_run_that_ended_in_time_is_not_chased() -> None:
+    core = Core()
+    core.resident()
+    core.arrive(make_request(1, deadline_s=5.0))
+    core.finish(1)
+    core.scheduler.state.timers.add(100.0, RunDue(1))
+    assert core.wait_until(100.0) == []

@@ -1,11 +1,12 @@
 import pytest
 
-from moorage.domain.model import ModelKey
+from moorage.domain.model import Footprint, ModelKey
 from moorage.scheduling.events import ModelRegistered
+from moorage.scheduling.records import footprint_of
 from moorage.scheduling.scheduler import Scheduler
-from moorage.scheduling.state import DeviceLimits
+from moorage.scheduling.state import DeviceLimits, Limits
 from tests.support.core import Core
-from tests.support.scheduling import make_request, make_spec
+from tests.support.scheduling import MODEL, UNGUARDED, make_request, make_spec
 
 
 def test_a_key_is_registered_once() -> None:
@@ -69,3 +70,61 @@ def test_the_same_events_lead_to_the_same_actions() -> None:
         return decided
 
     assert play() == play()
+
+
+def test_timers_of_holds_do_not_pile_up() -> None:
+    core = Core()
+    for number in range(2500):
+        core.hold(number, 10)
+        core.let_go(number)
+    assert len(core.scheduler.state.timers) < 2000
+
+
+def test_timers_of_moves_do_not_pile_up() -> None:
+    core = Core(UNGUARDED)
+    core.resident(make_spec(weights=60))
+    for number in range(1000):
+        core.now += 0.001
+        assert core.hold(number, 50) == ["unload model/1 on cpu"]
+        core.unloaded()
+        core.let_go(number)
+        core.load()
+        core.loaded(weights_bytes=60)
+    assert len(core.scheduler.state.timers) < 2000
+
+
+def test_what_still_matters_is_kept_among_them() -> None:
+    core = Core(Limits(min_residency_s=5.0))
+    core.resident(make_spec(weights=60))
+    assert core.hold(0, 50) == []
+    for number in range(1, 2500):
+        core.hold(number, 10)
+        core.let_go(number)
+    assert len(core.scheduler.state.timers) < 2000
+    assert core.wait_until(5.0) == ["unload model/1 on cpu"]
+
+
+def test_timers_of_states_do_not_pile_up() -> None:
+    core = Core()
+    core.resident(make_spec(steps=9, state=5))
+    for number in range(1000):
+        core.ask(number)
+        core.cancel(number)
+        assert core.step() == [f"drop {number}"]
+        core.dropped(number)
+    assert len(core.scheduler.state.timers) < 2000
+
+
+def test_what_is_known_of_a_model_can_be_remembered() -> None:
+    core = Core(UNGUARDED)
+    before = Footprint(weights_bytes=30, load_s=2.0, restore_s=0.5, state_bytes=7, uses_per_s=0.25)
+    core.send(ModelRegistered(MODEL, make_spec(weights=None, steps=9), before))
+    assert footprint_of(core.model(), core.now) == before
+    core.load()
+    assert core.free_bytes() == 70
+    core.up()
+    core.loaded(weights_bytes=20, load_s=3.0)
+    core.ask(1)
+    core.step(state=9)
+    core.now = 4.0
+    assert footprint_of(core.model(), core.now) == Footprint(20, 3.0, 0.5, 9, 0.25)

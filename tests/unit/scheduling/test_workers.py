@@ -1,5 +1,6 @@
 from moorage.domain.model import Isolation
-from moorage.scheduling.state import Limits, WorkerState
+from moorage.scheduling.records import WorkerState
+from moorage.scheduling.state import Limits
 from tests.support.core import Core
 from tests.support.scheduling import make_request, make_spec
 

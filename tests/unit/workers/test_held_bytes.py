@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 
-from moorage.workers.runtimes.torch_arrays import held_bytes
+from moorage.workers.runtimes.holdings import held_bytes
 
 MIB = 2**20
 

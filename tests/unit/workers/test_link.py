@@ -7,8 +7,9 @@ import socket
 import msgspec
 import pytest
 
+from moorage.workers.framing import frame
 from moorage.workers.link import Link
-from moorage.workers.messages import FromWorker, Hello, Unloaded, UnloadModel, frame
+from moorage.workers.messages import FromWorker, Hello, Unloaded, UnloadModel
 
 DECODER: msgspec.msgpack.Decoder[FromWorker] = msgspec.msgpack.Decoder(FromWorker)
 
@@ -80,7 +81,7 @@ def test_closing_it_oneself_is_not_reported() -> None:
         peer = Peer()
         with await peer.open() as other:
             peer.link.close()
-            peer.link.send(Unloaded(("m", 1, 0)))  # type: ignore[arg-type]
+            peer.link.send(Unloaded(("m", 1, 0), 0))  # type: ignore[arg-type]
             other.settimeout(5)
             assert await asyncio.to_thread(other.recv, 1) == b""
         return peer

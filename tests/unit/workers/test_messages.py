@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moorage.workers.messages import MAX_MESSAGE_BYTES, Deframer, frame
+from moorage.workers.framing import MAX_MESSAGE_BYTES, Deframer, frame
 
 
 @given(bodies=st.lists(st.binary(max_size=40), max_size=12), cuts=st.lists(st.integers(1, 30), max_size=40))

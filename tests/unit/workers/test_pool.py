@@ -16,6 +16,12 @@ def test_a_worker_that_has_just_ended_is_asked_in_vain() -> None:
     pool.trim(run)
     pool.load("cpu", MODEL, make_spec())
     pool.unload("cpu", MODEL)
+    pool.suspend("cpu", MODEL, (1, 2))
+    pool.drop("cpu", MODEL, (1, 2))
+    pool.offload("cpu", MODEL)
+    pool.restore("cpu", MODEL)
+    pool.cap("cpu", 1)
+    pool.give_back("cpu")
     pool.stop("cpu")
     pool.kill("cpu", "no reason")
     assert posted == []

@@ -7,7 +7,7 @@ from moorage.authoring import ModelContext
 from moorage.domain.model import ModelKey
 from moorage.domain.tensor import TensorSpec
 from moorage.workers.messages import Blueprint, Spec
-from moorage.workers.runtimes import Runtime, RuntimeOptions, create_runtime
+from moorage.workers.runtimes import Runtime, RuntimeOptions, cap_device_memory, create_runtime
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,10 +18,11 @@ class Built:
     inputs: dict[str, TensorSpec]
     outputs: dict[str, TensorSpec]
     batched: bool
+    device: str
 
 
-def build(key: ModelKey, blueprint: Blueprint, device: str) -> Built:
-    """Create the runtime and load the model. Raises whatever the model or its framework raises."""
+def build(key: ModelKey, blueprint: Blueprint, device: str, cap_bytes: int | None) -> Built:
+    """Create the runtime and load the model, within the process's cap. Raises whatever they raise."""
     inputs = {spec.name: _tensor_spec(spec) for spec in blueprint.inputs}
     outputs = {spec.name: _tensor_spec(spec) for spec in blueprint.outputs}
     options = RuntimeOptions(
@@ -32,10 +33,15 @@ def build(key: ModelKey, blueprint: Blueprint, device: str) -> Built:
         run_s=blueprint.run_s,
         run_s_per_row=blueprint.run_s_per_row,
         declared_weights_bytes=blueprint.declared_weights_bytes,
+        restore_s=blueprint.restore_s,
+        steps=blueprint.steps,
+        state_bytes=blueprint.state_bytes,
     )
     runtime = create_runtime(blueprint.runtime, options)
+    if cap_bytes is not None:  # it may have come before there was a framework to be told
+        cap_device_memory(device, cap_bytes)
     runtime.load(ModelContext(key.name, key.version, device, Path(blueprint.path), blueprint.parameters))
-    return Built(runtime, inputs, outputs, options.batched)
+    return Built(runtime, inputs, outputs, options.batched, device)
 
 
 def _tensor_spec(spec: Spec) -> TensorSpec:

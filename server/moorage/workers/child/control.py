@@ -1,36 +1,35 @@
-"""The main thread of a worker: takes control messages, has models built one at a time, and ends the process."""
+"""The main thread of a worker: takes control messages, has them done on other threads, and ends the process."""
 
 import contextlib
-import gc
 import os
-import queue
 import socket
-import sys
 import threading
 import time
-import traceback
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import msgspec
 
-from moorage.domain.model import ModelKey
-from moorage.workers.child.building import Built, build
+from moorage.workers.child.building import build
 from moorage.workers.child.failures import describe, detail_of
+from moorage.workers.child.in_order import InOrder, ending_the_process
 from moorage.workers.child.lane import LaneThread
-from moorage.workers.child.memory import release_freed_memory
+from moorage.workers.child.memory import release_freed_memory, wait_for_device
+from moorage.workers.child.transfers import Present, Transfers
+from moorage.workers.framing import Deframer, frame
 from moorage.workers.messages import (
-    Deframer,
+    GiveBack,
     Hello,
     Loaded,
     LoadModel,
     LoadRefused,
+    OffloadModel,
+    RestoreModel,
+    SetCap,
     Stop,
     ToWorker,
-    Unloaded,
     UnloadModel,
-    frame,
 )
+from moorage.workers.runtimes import cap_device_memory
 
 _DECODER: msgspec.msgpack.Decoder[ToWorker] = msgspec.msgpack.Decoder(ToWorker)
 
@@ -46,15 +45,17 @@ class ControlLoop:
         self._device = device
         self._control = control
         self._handles = handles
+        self._cap_bytes: int | None = None
         self._sending = threading.Lock()
-        self._lanes: dict[ModelKey, LaneThread] = {}
-        # Frameworks patch global state while they build: all changes to models go through one thread, in order.
-        self._changes: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
-        threading.Thread(target=self._change, name="models", daemon=True).start()
+        self._transfers = Transfers(device, self._send)
+        # Frameworks patch global state while they build: all loads go through one thread, in order.
+        self._loads = InOrder("models")
+        # What makes room for others must not wait for them.
+        self._moves = InOrder("transfers")
 
     def run(self) -> None:
         """Serve, and end the process: without waiting for models, whose threads may be busy for long."""
-        with _ending_the_process():
+        with ending_the_process():
             self._send(Hello(os.getpid()))
             deframer = Deframer()
             while data := self._control.recv(65536):
@@ -67,22 +68,28 @@ class ControlLoop:
             case LoadModel():
                 _, descriptors, _, _ = socket.recv_fds(self._handles, 1, 2)
                 lane, segment = descriptors
-                self._changes.put(lambda: self._load(message, socket.socket(fileno=lane), segment))
+                self._loads.put(lambda: self._load(message, socket.socket(fileno=lane), segment))
             case UnloadModel(key):
-                self._changes.put(lambda: self._unload(key))
+                # One that is not there yet has its own load to wait for.
+                thread = self._moves if key in self._transfers else self._loads
+                thread.put(lambda: self._transfers.unload(key))
+            case OffloadModel(key):
+                self._moves.put(lambda: self._transfers.offload(key))
+            case RestoreModel(key):
+                self._moves.put(lambda: self._transfers.restore(key))
+            case SetCap(device_bytes):
+                self._cap(device_bytes)  # at once: what comes next, on whichever thread, counts on it
+            case GiveBack():
+                self._moves.put(self._transfers.give_back)
             case Stop():
-                self._changes.put(self._stop)
-
-    def _change(self) -> None:
-        with _ending_the_process():
-            while True:
-                self._changes.get()()
+                self._loads.put(self._stop)
 
     def _load(self, message: LoadModel, lane: socket.socket, segment: int) -> None:
         started = time.perf_counter()
         try:
-            built = build(message.key, message.blueprint, self._device)
-            weights_bytes = built.runtime.weights_bytes()
+            built = build(message.key, message.blueprint, self._device, self._cap_bytes)
+            wait_for_device(self._device)
+            weights_bytes, can_offload = built.runtime.weights_bytes(), built.runtime.can_offload
         except BaseException as error:  # a model may raise anything, SystemExit too
             reason, detail = describe(error, Path(message.blueprint.path)), detail_of(error)
             error.__traceback__ = None  # it holds what was built so far
@@ -92,26 +99,18 @@ class ControlLoop:
             self._send(LoadRefused(message.key, reason, detail))
             _close_after_the_server(lane)
             return
-        self._serve(message.key, built, lane, segment)
-        self._send(Loaded(message.key, weights_bytes, time.perf_counter() - started))
-
-    def _serve(self, key: ModelKey, built: Built, lane: socket.socket, segment: int) -> None:
-        thread = LaneThread(key, built, lane, segment)
-        self._lanes[key] = thread
+        thread = LaneThread(message.key, built, lane, segment)
+        self._transfers.add(message.key, Present(built.runtime, Path(message.blueprint.path), thread))
         thread.start()
+        load_s = time.perf_counter() - started
+        self._send(Loaded(message.key, weights_bytes, load_s, built.runtime.stepped, can_offload))
 
-    def _unload(self, key: ModelKey) -> None:
-        lane = self._lanes.pop(key, None)
-        if lane is not None:
-            lane.finish()
-            del lane
-        gc.collect()
-        release_freed_memory(self._device)
-        self._send(Unloaded(key))
+    def _cap(self, device_bytes: int) -> None:
+        self._cap_bytes = device_bytes
+        cap_device_memory(self._device, device_bytes)
 
     def _stop(self) -> None:
-        for lane in self._lanes.values():
-            lane.finish()
+        self._transfers.finish_all()
         os._exit(0)
 
     def _send(self, message: msgspec.Struct) -> None:
@@ -125,19 +124,3 @@ def _close_after_the_server(lane: socket.socket) -> None:
     with lane, contextlib.suppress(OSError):
         while lane.recv(4096):
             pass
-
-
-@contextlib.contextmanager
-def _ending_the_process() -> Iterator[None]:
-    """A thread that the worker can't do without: where it fails the process ends, and the server sees that at once.
-
-    Quietly where the server has gone, or has closed its side.
-    """
-    try:
-        yield
-    except ConnectionError:
-        os._exit(0)
-    except BaseException:
-        traceback.print_exc()
-        sys.stderr.flush()
-        os._exit(1)

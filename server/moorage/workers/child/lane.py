@@ -1,7 +1,8 @@
-"""The thread that runs one model: takes an Execute, computes, answers, and waits for the next."""
+"""The thread that runs one model: takes what the server asks, does it, answers, and waits for the next."""
 
 import os
 import socket
+import sys
 import threading
 import time
 import traceback
@@ -11,20 +12,26 @@ import msgspec
 
 from moorage.authoring import Batch, BatchMember
 from moorage.domain.model import ModelKey
-from moorage.domain.tensor import TensorSpec
 from moorage.workers import segment as segments
 from moorage.workers.child.building import Built
 from moorage.workers.child.failures import detail_of
+from moorage.workers.child.memory import wait_for_device
+from moorage.workers.child.outputs import OutputWriter
+from moorage.workers.child.stepping import Stepping
+from moorage.workers.framing import Deframer, frame
 from moorage.workers.messages import (
-    Deframer,
+    DropStates,
     Execute,
     Executed,
     ExecuteFailed,
-    OutputReference,
+    ExecuteStep,
+    FromLane,
+    SuspendStates,
     ToLane,
-    frame,
 )
-from moorage.workers.runtimes import BrokenContract, Payload, SharedMemory, is_out_of_memory
+from moorage.workers.runtimes import SharedMemory, is_loss_of_device, is_out_of_memory
+
+_DEVICE_LOST = 71  # EX_OSERR of sysexits.h
 
 _DECODER: msgspec.msgpack.Decoder[ToLane] = msgspec.msgpack.Decoder(ToLane)
 
@@ -37,7 +44,10 @@ class LaneThread(threading.Thread):
         self._built = built
         self._lane = lane
         self._memory = SharedMemory(segments.attach(segment))
+        self._outputs = OutputWriter(built, self._memory)
+        self._stepping = _stepping(built, self._memory, self._outputs)
         self._encoder = msgspec.msgpack.Encoder()
+        self._device_is_lost = False
         os.close(segment)
 
     def run(self) -> None:
@@ -45,9 +55,9 @@ class LaneThread(threading.Thread):
         with self._lane:
             while data := self._receive():
                 for body in deframer.feed(data):
-                    answer = self._execute(_DECODER.decode(body))
-                    if not self._send(answer):
+                    if not self._send(self._answers(_DECODER.decode(body))):
                         return
+                    self._end_if_device_is_lost()
 
     def finish(self) -> None:
         """The server has closed the lane: wait for the thread, and let the model clean up after itself.
@@ -66,19 +76,39 @@ class LaneThread(threading.Thread):
         except ConnectionResetError:
             return b""
 
-    def _send(self, answer: Executed | ExecuteFailed) -> bool:
+    def _send(self, answers: Sequence[FromLane]) -> bool:
         """Whether the server still has its end of the lane open."""
         try:
-            self._lane.sendall(frame(self._encoder.encode(answer)))
+            for answer in answers:
+                self._lane.sendall(frame(self._encoder.encode(answer)))
         except ConnectionError:
             return False
         return True
+
+    def _answers(self, message: ToLane) -> Sequence[FromLane]:
+        if isinstance(message, Execute):
+            return (self._execute(message),)
+        assert self._stepping is not None, "the server asks for steps only of a model that said it has them"
+        match message:
+            case ExecuteStep():
+                return (self._stepping.execute(message),)
+            case SuspendStates(request_ids):
+                return self._stepping.suspend(request_ids)
+            case DropStates(request_ids):
+                return (self._stepping.drop(request_ids),)
 
     def _execute(self, message: Execute) -> Executed | ExecuteFailed:
         try:
             return self._compute(message)
         except BaseException as error:  # a model may raise anything, SystemExit too
+            self._device_is_lost = is_loss_of_device(error)
             return ExecuteFailed(message.run_id, is_out_of_memory(error), detail_of(error))
+
+    def _end_if_device_is_lost(self) -> None:
+        """End the process once the failure is told: the server starts another, which can use the device."""
+        if self._device_is_lost or (self._stepping is not None and self._stepping.device_is_lost):
+            print(f"{self.name}: the device failed, and this process with it", file=sys.stderr, flush=True)  # noqa: T201
+            os._exit(_DEVICE_LOST)
 
     def _compute(self, message: Execute) -> Executed:
         runtime = self._built.runtime
@@ -88,54 +118,14 @@ class LaneThread(threading.Thread):
         members = [BatchMember(member.id, member.rows, member.parameters) for member in message.members]
         ready = time.perf_counter_ns()
         outputs = runtime.infer(inputs, Batch(members, message.rows, shapes))
+        wait_for_device(self._built.device)
         computed = time.perf_counter_ns()
-        references = self._write(outputs, message)
+        self._outputs.free_offset = message.free_offset
+        references = self._outputs.write("infer", outputs, [member.rows for member in message.members])
         written = time.perf_counter_ns()
         return Executed(message.run_id, references, ready - began, computed - ready, written - computed)
 
-    def _write(self, outputs: object, message: Execute) -> tuple[OutputReference, ...]:
-        """Check what the model returned and put it into the segment behind the inputs."""
-        given = _by_name(outputs, self._built.outputs)
-        offset = message.free_offset
-        references = []
-        member_rows = [member.rows for member in message.members]
-        for name, spec in self._built.outputs.items():
-            declared = (message.rows, *spec.shape) if self._built.batched else spec.shape
-            payload = self._built.runtime.arrays.payload(spec, declared, given[name])
-            _check_shape(name, payload.shape, declared)
-            start = payload.place(self._memory, offset)
-            if start == offset:
-                offset = segments.aligned(offset + payload.size_bytes)
-            references.append(
-                OutputReference(
-                    name, spec.datatype.value, payload.shape, start, payload.size_bytes, _splits(payload, member_rows)
-                )
-            )
-        return tuple(references)
 
-
-def _by_name(outputs: object, declared: dict[str, TensorSpec]) -> dict[str, object]:
-    if not isinstance(outputs, dict):
-        raise BrokenContract(f"infer must return a dict of outputs, got {type(outputs).__name__}")
-    if outputs.keys() != declared.keys():
-        raise BrokenContract(f"infer returned outputs {sorted(map(str, outputs))}, declared are {sorted(declared)}")
-    return outputs
-
-
-def _check_shape(name: str, shape: tuple[int, ...], declared: tuple[int, ...]) -> None:
-    """Raises BrokenContract unless the shape is what was declared, with as many rows as went in."""
-    fits = len(shape) == len(declared) and all(want in (-1, got) for want, got in zip(declared, shape, strict=True))
-    if not fits:
-        raise BrokenContract(f"output '{name}': expected shape {list(declared)}, got {list(shape)}")
-
-
-def _splits(payload: Payload, member_rows: Sequence[int]) -> tuple[int, ...]:
-    """Where each member's bytes end."""
-    if len(member_rows) == 1:
-        return (payload.size_bytes,)
-    ends: list[int] = []
-    rows = 0
-    for count in member_rows:
-        rows += count
-        ends.append(payload.end_of_row(rows))
-    return tuple(ends)
+def _stepping(built: Built, memory: SharedMemory, outputs: OutputWriter) -> Stepping | None:
+    states = built.runtime.states
+    return None if states is None else Stepping(built.device, states, built.runtime.arrays, memory, outputs)

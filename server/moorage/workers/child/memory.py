@@ -1,4 +1,4 @@
-"""Giving freed memory back, so that what the ledger calls free really is."""
+"""A device's memory and work: given back and waited for, so that what the ledger calls free or done really is."""
 
 import ctypes
 import sys
@@ -12,3 +12,13 @@ def release_freed_memory(device: str) -> None:
     if sys.platform == "linux":
         # With the thresholds raised, glibc keeps what is freed until it is told not to.
         ctypes.CDLL(None).malloc_trim(0)
+
+
+def wait_for_device(device: str) -> None:
+    """Return when a CUDA device has done all that it was asked: torch only queues work. Raises what that failed with.
+
+    Without it a step would seem to be over before it began, and a turn that comes next would wait for many.
+    """
+    torch = sys.modules.get("torch")
+    if device != "cpu" and torch is not None and torch.cuda.is_initialized():
+        torch.cuda.synchronize(device)

@@ -1,5 +1,6 @@
 """Ways to run a model. Each is loaded only when a model asks for it; only here may a framework be imported."""
 
+import sys
 from importlib import import_module
 
 from moorage.workers.runtimes.base import (
@@ -9,6 +10,8 @@ from moorage.workers.runtimes.base import (
     Runtime,
     RuntimeOptions,
     SharedMemory,
+    States,
+    is_loss_of_device,
     is_out_of_memory,
 )
 
@@ -19,8 +22,12 @@ __all__ = [
     "Runtime",
     "RuntimeOptions",
     "SharedMemory",
+    "States",
+    "cap_device_memory",
     "create_runtime",
+    "is_loss_of_device",
     "is_out_of_memory",
+    "reserved_bytes",
 ]
 
 _MODULES = {
@@ -30,6 +37,23 @@ _MODULES = {
     "onnx": "onnx",
     "simulated": "simulated",
 }
+
+
+def cap_device_memory(device: str, size_bytes: int) -> None:
+    """Bound what this process takes of a CUDA device; more raises torch.OutOfMemoryError.
+
+    Does nothing on a CPU, and before torch is loaded: what has no torch has none of its tensors.
+    """
+    if device != "cpu" and "torch" in sys.modules:
+        import_module("moorage.workers.runtimes.cuda_memory").cap(device, size_bytes)
+
+
+def reserved_bytes(device: str) -> int:
+    """What torch holds of a CUDA device in this process, in use or not; 0 on a CPU, and before torch is loaded."""
+    if device == "cpu" or "torch" not in sys.modules:
+        return 0
+    size_bytes: int = import_module("moorage.workers.runtimes.cuda_memory").reserved_bytes(device)
+    return size_bytes
 
 
 def create_runtime(name: str, options: RuntimeOptions) -> Runtime:

@@ -2,11 +2,11 @@
 
 import ctypes
 import mmap
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from moorage.authoring import Batch, ModelContext
+from moorage.authoring import Batch, ModelContext, StartingRequest, Step
 from moorage.domain.tensor import TensorSpec
 from moorage.workers import segment
 from moorage.workers.messages import TensorReference
@@ -27,6 +27,9 @@ class RuntimeOptions:
     run_s: float = 0.0
     run_s_per_row: float = 0.0
     declared_weights_bytes: int = 0
+    restore_s: float = 0.0
+    steps: int = 1
+    state_bytes: int = 0
 
 
 class SharedMemory:
@@ -78,11 +81,53 @@ class Arrays(Protocol):
         ...
 
 
+class States(Protocol):
+    """What a stepped model keeps of the requests that it works on, by their ids. Called from one thread.
+
+    Anything may be raised. A request whose start fails has no state; of any other, the caller drops it.
+    """
+
+    def start(self, request_id: int, inputs: Mapping[str, Any], request: StartingRequest) -> None:
+        """Begin a request. inputs: as Arrays.read gives them, which need not last."""
+        ...
+
+    def step(self, request_ids: Sequence[int]) -> Sequence[Step]:
+        """One step of all these requests; as many steps come back, in the same order."""
+        ...
+
+    def state_bytes(self, request_id: int) -> int:
+        """Bytes of the device that a request keeps."""
+        ...
+
+    def suspend(self, request_id: int) -> int:
+        """Move a state to the host; the bytes that it takes there."""
+        ...
+
+    def resume(self, request_id: int) -> None:
+        """Bring a state back. Does nothing to one that is on the device."""
+        ...
+
+    def drop(self, request_id: int) -> None:
+        """Forget a state, wherever it is, if there is one. Raises nothing."""
+        ...
+
+
 class Runtime(Protocol):
-    """One model in one framework. All calls come from the worker's threads, one at a time for a model's infer."""
+    """One model in one framework. All calls come from the worker's threads, one at a time for a model's infer.
+
+    states: of a stepped model, once it is loaded; such a model has no infer. None for any other.
+    """
 
     @property
     def arrays(self) -> Arrays: ...
+
+    @property
+    def states(self) -> States | None: ...
+
+    @property
+    def stepped(self) -> bool:
+        """Whether the loaded model computes in steps."""
+        ...
 
     def load(self, context: ModelContext) -> None:
         """Bring the model to the context's device. Raises anything."""
@@ -96,9 +141,34 @@ class Runtime(Protocol):
         """Bytes of device memory that the loaded model holds between runs, measured."""
         ...
 
+    @property
+    def can_offload(self) -> bool:
+        """Whether the loaded model's weights can be moved to the host and back."""
+        ...
+
+    def offload(self) -> int:
+        """Move the weights to the host, between runs; the bytes that they take there.
+
+        Raises anything, and then the model is as it was.
+        """
+        ...
+
+    def restore(self) -> None:
+        """Undo offload. Raises anything, and then the model is good for nothing."""
+        ...
+
     def unload(self) -> None:
         """Let the model clean up, and drop it."""
         ...
+
+    def retained_bytes(self) -> int:
+        """Bytes of device memory, of those that the model ever held, that are not free after offload or unload."""
+        ...
+
+
+def is_loss_of_device(error: BaseException) -> bool:
+    """Whether a framework says that the accelerator failed. This process may then be unable to use it ever again."""
+    return any(kind.__name__ == "AcceleratorError" for kind in type(error).__mro__)
 
 
 def is_out_of_memory(error: BaseException) -> bool:

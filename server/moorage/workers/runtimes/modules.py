@@ -9,12 +9,17 @@ import torch
 from moorage.authoring import Batch, ModelContext
 from moorage.domain.tensor import Datatype
 from moorage.workers.runtimes.base import BrokenContract, RuntimeOptions
-from moorage.workers.runtimes.torch_arrays import TorchArrays, held_bytes
+from moorage.workers.runtimes.cuda_memory import own_segments
+from moorage.workers.runtimes.torch_arrays import TorchArrays
+from moorage.workers.runtimes.weights import Weights
 
 
 class ModuleRuntime:
     """A loaded module. It gets the inputs by position and returns a tensor, a tuple in the order of the declared
     outputs, or a dict by name."""
+
+    states = None
+    stepped = False
 
     def __init__(self, options: RuntimeOptions) -> None:
         if any(spec.datatype is Datatype.BYTES for spec in (*options.inputs, *options.outputs)):
@@ -23,6 +28,7 @@ class ModuleRuntime:
         self._inputs = [spec.name for spec in options.inputs]
         self._outputs = [spec.name for spec in options.outputs]
         self._module: Callable[..., Any] | None = None
+        self._weights = Weights("cpu")
 
     @abstractmethod
     def open_module(self, context: ModelContext) -> Callable[..., Any]:
@@ -30,7 +36,9 @@ class ModuleRuntime:
 
     def load(self, context: ModelContext) -> None:
         self.arrays = TorchArrays(context.device)
-        self._module = self.open_module(context)
+        self._weights = Weights(context.device)
+        with own_segments(torch.device(context.device)):
+            self._module = self.open_module(context)
 
     def infer(self, inputs: Mapping[str, Any], batch: Batch) -> Mapping[str, Any]:
         assert self._module is not None
@@ -44,7 +52,21 @@ class ModuleRuntime:
         return dict(zip(self._outputs, values, strict=True))
 
     def weights_bytes(self) -> int:
-        return held_bytes(self._module)
+        return self._weights.size_bytes(self._module)
+
+    @property
+    def can_offload(self) -> bool:
+        return self._weights.can_park(self._module)
+
+    def offload(self) -> int:
+        return self._weights.park(self._module)
+
+    def restore(self) -> None:
+        self._weights.bring_back()
 
     def unload(self) -> None:
         self._module = None
+        self._weights.close()
+
+    def retained_bytes(self) -> int:
+        return self._weights.retained_bytes()

@@ -71,6 +71,10 @@ class NumpyPayload:
 class OnnxRuntime:
     """One inference session. Inputs and outputs go by name."""
 
+    states = None
+    stepped = False
+    can_offload = False
+
     def __init__(self, options: RuntimeOptions) -> None:
         if any(spec.datatype is Datatype.BF16 for spec in (*options.inputs, *options.outputs)):
             raise BrokenContract("BF16 is not supported by runtime = 'onnx'")
@@ -93,8 +97,17 @@ class OnnxRuntime:
     def weights_bytes(self) -> int:
         return self._file_bytes
 
+    def offload(self) -> int:
+        raise NotImplementedError("onnxruntime can't move a session's weights")
+
+    def restore(self) -> None:
+        raise NotImplementedError("onnxruntime can't move a session's weights")
+
     def unload(self) -> None:
         self._session = None
+
+    def retained_bytes(self) -> int:
+        return 0  # onnxruntime does not tell
 
 
 def _bytes_on_disk(folder: Path) -> int:

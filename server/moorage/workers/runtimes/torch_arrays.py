@@ -2,10 +2,8 @@
 
 import math
 from dataclasses import dataclass
-from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import Any
 
-import numpy as np
 import torch
 
 from moorage.domain.tensor import Datatype, TensorSpec
@@ -58,14 +56,12 @@ class TorchArrays:
             raise BrokenContract(
                 f"output '{spec.name}': expected dtype {DTYPES[spec.datatype]} ({spec.datatype}), got {value.dtype}"
             )
-        if not (value.is_cpu and value.is_contiguous()):
-            value = value.to("cpu").contiguous()
         return TorchPayload(value.detach(), tuple(value.shape))
 
 
 @dataclass(frozen=True, slots=True)
 class TorchPayload:
-    """A contiguous tensor on the CPU."""
+    """A tensor. Only once there is room for it is it brought to the CPU, and together where it is a scattered view."""
 
     tensor: torch.Tensor
     shape: tuple[int, ...]
@@ -79,47 +75,13 @@ class TorchPayload:
         if size_bytes == 0:
             return offset
         memory.reserve(offset, size_bytes)
-        inside = self.tensor.data_ptr() - memory.address
+        tensor = self.tensor.to("cpu").contiguous()
+        inside = tensor.data_ptr() - memory.address
         if 0 <= inside <= SEGMENT_BYTES - size_bytes:
             return inside  # a view of an input: it is there already
         target = torch.frombuffer(memory.memory, dtype=torch.uint8, count=size_bytes, offset=offset)
-        target.copy_(self.tensor.view(-1).view(torch.uint8))
+        target.copy_(tensor.view(-1).view(torch.uint8))
         return offset
 
     def end_of_row(self, rows: int) -> int:
         return rows * (self.size_bytes // self.shape[0]) if self.shape[0] else 0
-
-
-# They reach into whole libraries, and hold no weights of their own.
-_NOT_LOOKED_INTO = (type, ModuleType, FunctionType, BuiltinFunctionType, MethodType)
-
-
-def held_bytes(*roots: object) -> int:
-    """Bytes of the distinct tensor storages and NumPy arrays that objects hold, in attributes, lists and dicts.
-
-    What else a library keeps for them (a tokenizer's tables, a session's buffers) can't be seen from here.
-    """
-    storages: dict[int, int] = {}
-    seen: set[int] = set()
-    pending: list[object] = list(roots)
-    while pending:
-        item = pending.pop()
-        if id(item) in seen:
-            continue
-        seen.add(id(item))
-        if isinstance(item, torch.Tensor):
-            storage = item.untyped_storage()
-            storages[storage.data_ptr()] = storage.nbytes()
-        elif isinstance(item, np.ndarray):
-            base = item if item.base is None else item.base
-            storages[id(base)] = getattr(base, "nbytes", item.nbytes)
-        elif isinstance(item, torch.nn.Module):
-            # A scripted module shows its tensors only by these two.
-            pending += [*item.parameters(), *item.buffers(), *vars(item).values()]
-        elif isinstance(item, dict):
-            pending += item.values()
-        elif isinstance(item, list | tuple | set | frozenset):
-            pending += item
-        elif hasattr(item, "__dict__") and not isinstance(item, _NOT_LOOKED_INTO):
-            pending += vars(item).values()
-    return sum(storages.values())

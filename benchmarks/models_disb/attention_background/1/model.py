@@ -1,0 +1,7 @@
+"""See benchmarks/disb_networks.py, which is on the path of the server that serves this."""
+
+from benchmarks.disb_networks import InSteps
+
+
+class Attention(InSteps):
+    """The attention network, a stage at a time."""

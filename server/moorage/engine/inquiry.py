@@ -1,0 +1,39 @@
+"""What is asked of the scheduler's state, and changed of it, besides requests and loads."""
+
+from collections.abc import Callable
+
+from moorage.domain.model import Footprint, ModelKey, ModelSpec, SharePolicy
+from moorage.engine.engine import Engine
+from moorage.scheduling.events import ShareChanged
+from moorage.scheduling.explain import Explanation
+from moorage.scheduling.records import footprint_of
+
+
+def set_share(engine: Engine, key: ModelKey, change: Callable[[SharePolicy], SharePolicy]) -> SharePolicy:
+    """Give a model another standing; answers the new one.
+
+    Raises ModelNotFound, and MemoryExhausted where a reservation is not free.
+    """
+    share = engine.scheduler.changed_share(key, change)
+    engine.post(ShareChanged(key, share))
+    return share
+
+
+def explain(engine: Engine, key: ModelKey, rows: int, priority: int) -> Explanation | None:
+    """What would happen if a model were asked for so many rows now. None where no device matches the model."""
+    return engine.scheduler.explain(key, rows, priority, engine.now())
+
+
+def footprints(engine: Engine) -> list[tuple[ModelKey, ModelSpec, str, Footprint]]:
+    """What was measured in this life of the server: of which model, on which device."""
+    now = engine.now()
+    return [
+        (key, model.spec, model.measured.device, footprint_of(model, now))
+        for key, model in engine.scheduler.state.models.items()
+        if model.measured.device is not None
+    ]
+
+
+def leased_bytes(engine: Engine, device: str) -> int:
+    """What the ledger has leased on a device."""
+    return engine.scheduler.state.devices[device].budget.leased_bytes

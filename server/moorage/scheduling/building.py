@@ -1,0 +1,128 @@
+"""Models that have their memory: built by their worker or brought back by it, and then in service, or not after all."""
+
+from moorage.domain.errors import MoorageError
+from moorage.domain.model import ModelKey, ModelState
+from moorage.scheduling.actions import Load
+from moorage.scheduling.claims import Claim
+from moorage.scheduling.departures import Departures
+from moorage.scheduling.records import ModelRecord, WorkerState
+from moorage.scheduling.recovery import restart_delay_s
+from moorage.scheduling.requests import Requests
+from moorage.scheduling.room import Room
+from moorage.scheduling.state import DeviceRecord, State
+from moorage.scheduling.workers import Workers
+
+
+class Building:
+    """Decides about the last part of the way in. A worker builds one model at a time."""
+
+    def __init__(self, state: State, requests: Requests, workers: Workers, departures: Departures, room: Room) -> None:
+        self._state = state
+        self._requests = requests
+        self._workers = workers
+        self._departures = departures
+        self._room = room
+
+    def build_next(self, device: str, now: float) -> None:
+        """Have free workers build what has its memory. Start those that do not run."""
+        for key in tuple(self._state.building):
+            model = self._state.models[key]
+            if model.device != device:
+                continue
+            worker = self._workers.of(model, device)
+            self._workers.ensure_started(worker)
+            if worker.state is WorkerState.UP and worker.loading is None:
+                worker.loading = key
+                del self._state.building[key]
+                self._state.move(model, ModelState.LOADING, "loading")
+                self._state.actions.append(Load(key, model.spec, worker.worker))
+
+    def loaded(self, key: ModelKey, weights_bytes: int, load_s: float, now: float) -> ModelRecord | None:
+        """A worker built the model. What it measured corrects the ledger, and decides whether it may stay."""
+        model = self._built(key)
+        if model is None:
+            return None
+        assert model.weights is not None
+        model.load_crashes = model.load_failures = 0
+        model.counts.loads += 1
+        model.measured.load_s = load_s
+        model.measured.device = model.device
+        device = self._state.device_of(model)
+        held_bytes = max(weights_bytes, model.spec.memory.weights_bytes or 0)
+        model.measured.weights_bytes = weights_bytes
+        if device.budget.resize(model.weights, held_bytes):
+            self._arrive(model, load_s, now)
+            self._requests.refuse_what_never_fits(model)
+        else:
+            self._too_large(model, device, held_bytes, now)
+        return model
+
+    def _arrive(self, model: ModelRecord, took_s: float, now: float) -> None:
+        model.came_s = now
+        model.way_in_s = took_s
+        model.in_service = True
+        self._state.move(model, ModelState.RESIDENT)
+        self._departures.settle(model, None)
+
+    def _too_large(self, model: ModelRecord, device: DeviceRecord, held_bytes: int, now: float) -> None:
+        """It is there already, so the ledger was wrong for a moment: out with it at once.
+
+        Where there is room for what it really takes, once others have gone, it is loaded again, knowing that now.
+        """
+        assert model.weights is not None
+        missing_bytes = held_bytes - model.weights.size_bytes
+        device.budget.correct(model.weights, held_bytes)
+        claim = Claim(model.key, float("inf"), model.share.priority, missing_bytes, model.semaphore, model.key)
+        if self._room.obtainable_bytes(device, claim) < 0:
+            free_bytes = held_bytes - missing_bytes + device.budget.free_bytes
+            model.failure = device.budget.exhausted(f"model '{model.key.name}', as measured,", held_bytes, free_bytes)
+            self._departures.settle(model, model.failure)
+            self._requests.fail_waiting(model, model.failure)
+        model.evicted = model.failure is None
+        model.in_service = model.failure is None
+        self._departures.send_away(model, now)
+
+    def failed(self, key: ModelKey, error: MoorageError, now: float) -> None:
+        """A worker could not build the model and has freed what it took. Tried again and again it has to wait."""
+        model = self._built(key)
+        if model is not None:
+            model.load_failures += 1
+            model.retry_at_s = now + restart_delay_s(model.load_failures)
+            self._departures.give_up(model, error)
+
+    def _built(self, key: ModelKey) -> ModelRecord | None:
+        """The model whose building has just ended, its worker free for the next; None if that is no longer awaited.
+
+        What a worker still says after it was killed for taking too long changes nothing.
+        """
+        model = self._state.models.get(key)
+        worker = self._state.workers.get(model.worker or "") if model else None
+        if worker is None or worker.loading != key or worker.state is not WorkerState.UP:
+            return None
+        worker.loading = None
+        self._state.stir(worker.device)
+        return model
+
+    def restored(self, key: ModelKey, restore_s: float, now: float) -> None:
+        """The weights are back from the host."""
+        model = self._restoring(key)
+        if model is None:
+            return
+        model.counts.restores += 1
+        model.measured.restore_s = restore_s
+        self._departures.release_host(model)
+        self._arrive(model, restore_s, now)
+
+    def restore_failed(self, key: ModelKey, now: float) -> None:
+        """The host's copy is good for nothing: away with all of it, and from disk again if anybody waits."""
+        model = self._restoring(key)
+        if model is not None:
+            model.evicted = True
+            self._departures.send_away(model, now)
+
+    def _restoring(self, key: ModelKey) -> ModelRecord | None:
+        model = self._state.models.get(key)
+        worker = self._state.workers.get(model.worker or "") if model else None
+        if model is None or model.state is not ModelState.RESTORING or worker is None:
+            return None
+        return model if worker.state is WorkerState.UP else None

@@ -1,0 +1,216 @@
+"""Who could make way for somebody, and how: the candidates from which victims are chosen."""
+
+from collections.abc import Iterator
+
+from moorage.domain.model import Isolation, ModelState, Preemption
+from moorage.scheduling.claims import Claim
+from moorage.scheduling.departures import is_idle
+from moorage.scheduling.policy import Resident
+from moorage.scheduling.queue import Entry
+from moorage.scheduling.records import ModelRecord, WorkerState
+from moorage.scheduling.state import DeviceRecord, State
+from moorage.scheduling.states import States, going
+from moorage.scheduling.victims import Victim, Way
+
+# Assumed of a model that was never brought back or loaded yet, for the order of victims.
+_RESTORE_BYTES_PER_S = 1e9
+
+
+class Candidates:
+    """Looks only; nothing is changed here."""
+
+    def __init__(self, state: State, states: States) -> None:
+        self._state = state
+        self._states = states
+
+    def stages(self, device: DeviceRecord, claim: Claim, now: float, *, guarded: bool) -> Iterator[list[Victim]]:
+        """From the mildest to the harshest. Each is found only when those before do not suffice."""
+        idle = self.idle(device, claim, now, guarded=guarded)
+        yield idle
+        yield [victim for model in device.models.values() for victim in self._process(model, claim, idle)]
+        if self._state.policy.preempts:
+            yield [victim for model in device.models.values() for victim in self._steps_that_end(model, claim)]
+            yield [victim for model in device.models.values() for victim in self._preemptable(model, claim)]
+            yield [victim for model in device.models.values() for victim in self._behind_states(model, claim, now)]
+        if claim.urgent:
+            return
+        if self._state.policy.preempts:
+            yield [victim for model in device.models.values() for victim in self._killable(model, claim, now)]
+        yield [victim for model in device.models.values() for victim in self._busy(model, claim, now)]
+        if self._stands_still(device):
+            yield [victim for model in device.models.values() for victim in self._later_states(model, claim)]
+
+    def idle(self, device: DeviceRecord, claim: Claim, now: float, *, guarded: bool) -> list[Victim]:
+        """Weights of models that nothing is computed for."""
+        victims = []
+        for model in device.models.values():
+            if model.state is not ModelState.RESIDENT or model.run is not None or model.active:
+                continue
+            if self.may_go(model, claim) and not (guarded and self.guards(model, claim, now)):
+                size_bytes = self.freed_bytes(model)
+                if size_bytes:
+                    victims.append(self._weights_victim(Way.EVICT, model, size_bytes, now))
+        return victims
+
+    def may_go(self, model: ModelRecord, claim: Claim) -> bool:
+        """Whether a model's weights may be put out for a claim, as far as its own work is concerned."""
+        worker = self._state.workers.get(model.worker or "")
+        if model.key == claim.key or model.share.pinned or model.closing or model.killed:
+            return False
+        if worker is None or worker.state is not WorkerState.UP:
+            return False
+        if model.state is ModelState.OFFLOADED:
+            return model.spec.isolation is Isolation.DEDICATED and not model.queue and not model.wanted
+        if model.state is not ModelState.RESIDENT:
+            return False
+        best = model.queue.best_priority
+        if best is None or claim.urgent or best > claim.priority:
+            return True
+        head = model.queue.head
+        # Of equal priority, whoever came first. Ageing alone puts nobody out.
+        return best == claim.priority and head is not None and self._state.place_of(model, head) > claim.place
+
+    def guards(self, model: ModelRecord, claim: Claim, now: float) -> bool:
+        """Whether it came in too lately to be put out, unless for higher priority."""
+        return now < self.guarded_until_s(model) and (
+            not self._state.policy.by_priority or model.share.priority <= claim.priority
+        )
+
+    def guarded_until_s(self, model: ModelRecord) -> float:
+        """Until when a model that came in stays, unless for higher priority: at least as long as its coming took.
+
+        So two models that can't both be there spend no more than half of the time on their ways.
+        """
+        return model.came_s + max(self._state.limits.min_residency_s, model.way_in_s)
+
+    def freed_bytes(self, model: ModelRecord) -> int:
+        """What its going would free for others: not what is reserved for it, and of a dedicated one that can't be
+        offloaded, its worker's memory too."""
+        leases = [lease for lease in (model.weights, model.first_run) if lease is not None]
+        weights_bytes = sum(lease.size_bytes for lease in leases)
+        host = self._state.device_of(model).host
+        stays = model.state is ModelState.RESIDENT and model.can_offload and weights_bytes <= host.free_bytes
+        if model.share.reserved_bytes:
+            kept_bytes = max(0, model.share.reserved_bytes - (model.semaphore.held_bytes - weights_bytes))
+            # Altogether it would lose its place on the device, and the reservation with it.
+            return max(0, weights_bytes - max(0, kept_bytes)) if stays else 0
+        return weights_bytes if stays else weights_bytes + self._process_bytes(model)
+
+    def _process_bytes(self, model: ModelRecord) -> int:
+        """What the end of a dedicated model's process would free."""
+        worker = self._state.workers.get(model.worker or "")
+        if worker is None or not worker.dedicated or worker.context is None or worker.context.leaving:
+            return 0
+        return worker.context.size_bytes
+
+    def _process(self, model: ModelRecord, claim: Claim, idle: list[Victim]) -> list[Victim]:
+        """The process of a dedicated model that is offloaded, or that is to be but could go altogether."""
+        size_bytes = 0 if model.share.reserved_bytes else self._process_bytes(model)
+        offloaded = model.state is ModelState.OFFLOADED and is_idle(model) and self.may_go(model, claim)
+        weights_bytes = next((victim.size_bytes for victim in idle if victim.key == model.key), None)
+        offloadable = model.weights is not None and weights_bytes == model.weights.size_bytes
+        if size_bytes == 0 or not (offloaded or offloadable):
+            return []
+        return [Victim(Way.END, model.key, size_bytes, model.share.priority, 0.0, after_others=True)]
+
+    def _weights_victim(
+        self, way: Way, model: ModelRecord, size_bytes: int, now: float, *, after_others: bool = False
+    ) -> Victim:
+        resident = Resident(
+            size_bytes=size_bytes,
+            restore_s=_restore_s(model, size_bytes),
+            uses_per_s=model.usage.per_s(now),
+            came_s=model.came_s,
+            used_s=model.usage.last_s,
+        )
+        policy = self._state.policy
+        priority = model.share.priority if policy.by_priority else 0
+        return Victim(way, model.key, size_bytes, priority, policy.worth(resident), after_others=after_others)
+
+    def _steps_that_end(self, model: ModelRecord, claim: Claim) -> list[Victim]:
+        """The workspace of a step of lower priority: it comes free soon, and is not taken again before the claim."""
+        run = model.run
+        if run is None or run.step is None or run.workspace.leaving or run.workspace.size_bytes == 0:
+            return []
+        priority = min(entry.priority for entry in run.entries)
+        if priority <= claim.priority:
+            return []
+        return [Victim(Way.WAIT, model.key, run.workspace.size_bytes, priority, 0.0)]
+
+    def _preemptable(self, model: ModelRecord, claim: Claim) -> list[Victim]:
+        """States of running requests of lower priority, each with what it would cost to bring it back, per byte."""
+        return [
+            self._state_victim(model, entry)
+            for entry in going(model)
+            if entry.priority > claim.priority and self._states.may_preempt(model, entry)
+        ]
+
+    def _behind_states(self, model: ModelRecord, claim: Claim, now: float) -> list[Victim]:
+        """Weights of models that are idle once all their running requests have given way."""
+        if not model.active or model.share.pinned or not self.may_go(model, claim) or model.weights is None:
+            return []
+        staying = going(model)
+        if not all(entry.priority > claim.priority and self._states.may_preempt(model, entry) for entry in staying):
+            return []
+        return [self._weights_victim(Way.EVICT, model, self.freed_bytes(model), now, after_others=True)]
+
+    def _busy(self, model: ModelRecord, claim: Claim, now: float) -> list[Victim]:
+        """Models whose run ends by itself: they get no other, and then go."""
+        run = model.run
+        if run is None or run.step is not None or not self.may_go(model, claim) or self.guards(model, claim, now):
+            return []
+        size_bytes = self.freed_bytes(model) + run.workspace.size_bytes
+        return [self._weights_victim(Way.DRAIN, model, size_bytes, now)]
+
+    def _killable(self, model: ModelRecord, claim: Claim, now: float) -> list[Victim]:
+        """Dedicated models that say that their process may be ended in the middle of a run."""
+        run, worker = model.run, self._state.workers.get(model.worker or "")
+        if run is None or worker is None or not worker.dedicated or model.spec.preemption.by is not Preemption.KILL:
+            return []
+        if not self.may_go(model, claim) or self.guards(model, claim, now):
+            return []
+        most = model.spec.preemption.max_preemptions
+        if not all(entry.priority > claim.priority and entry.preemptions < most for entry in run.entries):
+            return []
+        leases = (model.weights, worker.context, run.workspace)
+        size_bytes = sum(lease.size_bytes for lease in leases if lease is not None)
+        return [Victim(Way.KILL, model.key, size_bytes, min(entry.priority for entry in run.entries), 0.0)]
+
+    def _stands_still(self, device: DeviceRecord) -> bool:
+        """Whether nothing on the device ends by itself, so that what waits would wait for ever."""
+        moving = {ModelState.LOADING, ModelState.RESTORING}
+        return (
+            device.runs == 0
+            and device.budget.leaving_bytes == 0
+            and not any(model.state in moving and model.weights is not None for model in device.models.values())
+            and not any(self._goes_on(device, model) for model in device.models.values())
+        )
+
+    def _goes_on(self, device: DeviceRecord, model: ModelRecord) -> bool:
+        """Whether what runs there has room for its next step."""
+        running = going(model)
+        if not running:
+            return False
+        step_bytes = model.spec.memory.workspace_bytes(running[0].request.rows) + model.measured.state_growth_bytes
+        return step_bytes <= min(device.budget.free_for(model.semaphore), model.semaphore.room_bytes)
+
+    def _later_states(self, model: ModelRecord, claim: Claim) -> list[Victim]:
+        """Running requests that stand in each other's way: the last to come gives way, though of equal priority."""
+        return [
+            self._state_victim(model, entry)
+            for entry in going(model)
+            if entry.priority >= claim.priority and self._state.place_of(model, entry) > claim.place
+        ]
+
+    def _state_victim(self, model: ModelRecord, entry: Entry) -> Victim:
+        assert entry.state is not None
+        size_bytes = entry.state.size_bytes
+        worth = self._states.way_back_s(model, entry) / max(1, size_bytes)
+        return Victim(Way.SUSPEND, model.key, size_bytes, entry.priority, worth, entry.request.request_id)
+
+
+def _restore_s(model: ModelRecord, size_bytes: int) -> float:
+    measured = model.measured
+    if model.can_offload and measured.restore_s is not None:
+        return measured.restore_s
+    return measured.load_s if measured.load_s is not None else size_bytes / _RESTORE_BYTES_PER_S

@@ -1,0 +1,162 @@
+"""Whose turn it is: the one place where memory and run slots are given out, in the order of the device's lines."""
+
+from collections.abc import Hashable
+from dataclasses import replace
+
+from moorage.domain.model import ModelKey, ModelState
+from moorage.scheduling.claims import Claim
+from moorage.scheduling.holds import Holds
+from moorage.scheduling.line import Line
+from moorage.scheduling.loads import Loads
+from moorage.scheduling.ready import Ready
+from moorage.scheduling.records import ModelRecord
+from moorage.scheduling.room import Room, Turn
+from moorage.scheduling.state import DeviceRecord, HoldKey, HoldRecord, State
+
+# So many who can't go are looked past in one turn, in search of somebody small enough to go in their stead.
+LOOK_PAST_ARRIVING = 4
+LOOK_PAST_READY = 16
+
+_Taken = tuple[float, int, Hashable]
+
+
+class Dispatch:
+    """Serves who waits on a device: strictly in order of their places, until somebody can't have what they need.
+
+    For that one room is made. Those behind may still go, as far as they take nothing that it will need.
+    """
+
+    def __init__(self, state: State, ready: Ready, loads: Loads, holds: Holds, room: Room) -> None:
+        self._state = state
+        self._ready = ready
+        self._loads = loads
+        self._holds = holds
+        self._room = room
+
+    def advance(self, name: str, now: float) -> None:
+        """Give out what the device has."""
+        device = self._state.devices[name]
+        if device.budget.overdrawn_bytes:
+            self._room.relieve(device, now)
+        if device.short:
+            self._look_at_short(device)
+        if not device.ready and not device.arriving:
+            return
+        turn = Turn()
+        passed: list[tuple[Line[Hashable], _Taken]] = []
+        while (line := self._first_line(device, turn)) is not None:
+            taken = line.take()
+            if not self._serve(device, taken, turn, now):
+                passed.append((line, taken))
+                if line is device.ready:
+                    turn.passed_ready += 1
+                else:
+                    turn.passed_arriving += 1
+        for line, taken in passed:
+            line.put_back(taken)
+
+    def _look_at_short(self, device: DeviceRecord) -> None:
+        """See what those who are short of memory need now. Nothing is kept for who does not wait any more."""
+        for waiter in tuple(device.short):
+            line = next((line for line in (device.ready, device.arriving) if waiter in line), None)
+            if line is None:
+                del device.short[waiter]
+            elif isinstance(waiter, ModelKey):
+                claim = self.claim_of(self._state.models[waiter], device, line.place_of(waiter))
+                device.short[waiter] = claim
+
+    def _first_line(self, device: DeviceRecord, turn: Turn) -> Line[Hashable] | None:
+        """The line whose first has the better place. Nobody is ready where every slot is taken.
+
+        Where somebody waits for those who run, all of these are looked at, however many do not fit.
+        """
+        arriving, ready = device.arriving.first_place, device.ready.first_place
+        if turn.passed_arriving >= LOOK_PAST_ARRIVING:
+            arriving = None
+        if device.runs >= device.limits.run_slots or (turn.passed_ready >= LOOK_PAST_READY and not turn.going_on):
+            ready = None
+        if ready is None:
+            return device.arriving if arriving is not None else None
+        return device.ready if arriving is None or ready <= arriving else device.arriving
+
+    def _serve(self, device: DeviceRecord, taken: _Taken, turn: Turn, now: float) -> bool:
+        """Whether who was taken out of a line need not go back there: it was served, or refused."""
+        place, _, waiter = taken
+        if isinstance(waiter, HoldKey):
+            return self._serve_hold(device, self._state.holds[waiter], turn, now)
+        assert isinstance(waiter, ModelKey)
+        model = self._state.models[waiter]
+        if model.key in turn.summoned:
+            return False
+        if model.state is ModelState.RESIDENT:
+            return self._ready.serve(waiter, place, turn, now)
+        if model.state is ModelState.OFFLOADED or (model.state is ModelState.LOADING and model.weights is None):
+            return self._serve_arriving(device, model, place, turn, now)
+        return True  # It was put out earlier in this turn.
+
+    def _serve_hold(self, device: DeviceRecord, hold: HoldRecord, turn: Turn, now: float) -> bool:
+        claim = self._holds.claim(hold)
+        if self._holds.take(hold, device, self._room_for(device, claim, turn)):
+            self._took(turn, hold.size_bytes)
+            return True
+        if self._waits(device, claim, turn, now):
+            return False
+        self._holds.refuse(hold, device, self._room.obtainable_bytes(device, claim))
+        return True
+
+    def _serve_arriving(self, device: DeviceRecord, model: ModelRecord, place: float, turn: Turn, now: float) -> bool:
+        claim = self._loads.claim(model, device, place)
+        if self._loads.bring_in(model, device, self._room_for(device, claim, turn), now):
+            self._took(turn, claim.needed_bytes)
+            return True
+        if not model.may_evict and not model.queue:
+            self._loads.stand_by(model)
+            return True
+        if self._waits(device, claim, turn, now):
+            return False
+        self._loads.refuse(model, device, claim)
+        return True
+
+    def _waits(self, device: DeviceRecord, claim: Claim, turn: Turn, now: float) -> bool:
+        """Have room made for a newcomer that found none; False where it can't be had whatever happens."""
+        if turn.blocked and not self._passes(claim, turn):
+            return True
+        own_turn = Turn(summoned=turn.summoned) if turn.blocked else turn
+        return self._room.make(device, self._with_kept(device, claim), own_turn, now)
+
+    def _room_for(self, device: DeviceRecord, claim: Claim, turn: Turn) -> float:
+        """What a newcomer may take: not what others keep, the blocked one needs, or the next who only lacks a slot."""
+        free_bytes = self._room.free_bytes(device, claim) - self._kept_bytes(device, claim)
+        return free_bytes if self._passes(claim, turn) else min(free_bytes, turn.spare_bytes)
+
+    def _passes(self, claim: Claim, turn: Turn) -> bool:
+        """Whether it need not wait for who is blocked: that one came to its place by age, and is of lower priority."""
+        return turn.blocked and claim.priority < turn.priority
+
+    def _kept_bytes(self, device: DeviceRecord, claim: Claim) -> int:
+        """Bytes of whoever has a better place, and no lower priority, and waits for a slot alone."""
+        place, key = device.ready.first_place, device.ready.first
+        if place is None or place > claim.place or not isinstance(key, ModelKey) or key == claim.key:
+            return 0
+        model = self._state.models[key]
+        if model.first_run is not None or self._ready.priority(model) > claim.priority:
+            return 0
+        return self._ready.needed_bytes(model)
+
+    def _with_kept(self, device: DeviceRecord, claim: Claim) -> Claim:
+        kept_bytes = self._kept_bytes(device, claim)
+        if not kept_bytes:
+            return claim
+        # Both need not be had together: what is kept comes free again when its run ends.
+        most_bytes = max(claim.needed_bytes, self._room.obtainable_bytes(device, claim))
+        needed_bytes = min(claim.needed_bytes + kept_bytes, most_bytes)
+        return replace(claim, needed_bytes=needed_bytes)
+
+    def _took(self, turn: Turn, size_bytes: int) -> None:
+        turn.spare_bytes -= size_bytes
+
+    def claim_of(self, model: ModelRecord, device: DeviceRecord, place: float) -> Claim:
+        """What a model in line needs: its next run or step, or to come into memory."""
+        if model.state is ModelState.RESIDENT:
+            return self._ready.claim(model, place)
+        return self._loads.claim(model, device, place)

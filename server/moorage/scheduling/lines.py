@@ -1,0 +1,71 @@
+"""What each model waits for, and its place among those who wait on its device."""
+
+from moorage.domain.model import ModelState
+from moorage.scheduling.records import ModelRecord, WorkerState
+from moorage.scheduling.state import State
+
+
+class Lines:
+    """Keeps a device's lines true. A model of which something changed is looked at once, after the event."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+
+    def refresh(self, model: ModelRecord) -> None:
+        """Put a placed model where it waits now."""
+        if model.device is None:
+            return
+        device = self._state.device_of(model)
+        ready, arriving = self._ready_place(model), self._arriving_place(model)
+        changed = [device.ready.set(model.key, ready), device.arriving.set(model.key, arriving)]
+        if ready is None and arriving is None:
+            changed.append(device.short.pop(model.key, None) is not None)
+        if any(changed):
+            self._state.stir(device.name)
+        if model.first_run is not None and ready is None and model.state is ModelState.RESIDENT:
+            # Whoever it was leased for has gone.
+            self._state.release(model.first_run)
+            model.first_run = None
+
+    def leave(self, model: ModelRecord) -> None:
+        """The model is about to be nowhere."""
+        device = self._state.device_of(model)
+        device.ready.drop(model.key)
+        device.arriving.drop(model.key)
+
+    def _ready_place(self, model: ModelRecord) -> float | None:
+        """The best place of its work, if it could have a run or a step now."""
+        if model.state is not ModelState.RESIDENT or model.run is not None or not self._is_up(model):
+            return None
+        head = model.queue.head
+        if not model.active:  # the norm
+            return self._state.place_of(model, head) if head is not None else None
+        going = [entry.priority for entry in model.active.values() if entry.leaving is None]
+        if not going:
+            return self._state.place_of(model, head) if head is not None else None
+        # It had its turn when it last took a step: others of the same priority come first now. Who waits to join
+        # joins then, and has a place of its own only by higher priority.
+        place = self._state.place(model, model.served_s, min(going))
+        if head is not None and head.priority < min(going):
+            place = min(place, self._state.place_of(model, head))
+        return place
+
+    def _arriving_place(self, model: ModelRecord) -> float | None:
+        """The best place of whoever wants the model in memory, if it is not and could be brought there."""
+        if model.state is ModelState.RESIDENT:
+            return None
+        absent = model.state is ModelState.LOADING and model.weights is None
+        offloaded = model.state is ModelState.OFFLOADED and self._is_up(model)
+        if not (absent or offloaded):
+            return None
+        places = []
+        head = model.queue.head
+        if head is not None:
+            places.append(self._state.place_of(model, head))
+        if model.wanted or absent:
+            places.append(self._state.place(model, model.asked_s, model.share.priority))
+        return min(places, default=None)
+
+    def _is_up(self, model: ModelRecord) -> bool:
+        worker = self._state.workers.get(model.worker or "")
+        return worker is not None and worker.state is WorkerState.UP

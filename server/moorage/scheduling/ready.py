@@ -1,0 +1,153 @@
+"""Models in memory whose turn it is: the next run or step is begun, or room is made for it."""
+
+from collections.abc import Callable
+
+from moorage.domain.model import ModelKey
+from moorage.scheduling.admission import never_fits
+from moorage.scheduling.claims import Claim
+from moorage.scheduling.queue import Entry
+from moorage.scheduling.records import ModelRecord
+from moorage.scheduling.requests import Requests
+from moorage.scheduling.room import Room, Turn
+from moorage.scheduling.runs import Runs
+from moorage.scheduling.state import DeviceRecord, State
+from moorage.scheduling.states import going
+from moorage.scheduling.stepping import Steps
+
+
+class Ready:
+    """Serves models that have work and only lack a run slot, or memory for it."""
+
+    def __init__(self, state: State, requests: Requests, runs: Runs, steps: Steps, room: Room) -> None:
+        self._state = state
+        self._requests = requests
+        self._runs = runs
+        self._steps = steps
+        self._room = room
+
+    def claim(self, model: ModelRecord, place: float, above: int | None = None) -> Claim:
+        """What the model's next run or step needs. Whoever runs there has come before those who came after it, whatever
+        turn its next step has.
+
+        above: only who is of higher priority than this may begin.
+        """
+        place = min([place, *(self._state.place_of(model, entry) for entry in going(model))])
+        needed_bytes = self.needed_bytes(model, above)
+        return Claim(model.key, place, self.priority(model), needed_bytes, model.semaphore, model.key)
+
+    def needed_bytes(self, model: ModelRecord, above: int | None = None) -> int:
+        """What the smallest next run or step takes."""
+        first = model.queue.head
+        if above is not None:
+            first = next((entry for entry in model.queue if entry.priority < above), None)
+        return self._steps.needed_bytes(model, first) if model.stepped else self._runs.needed_bytes(model, first)
+
+    def priority(self, model: ModelRecord) -> int:
+        """The highest of its running and waiting requests."""
+        priorities = [entry.priority for entry in going(model)]
+        waiting = model.queue.best_priority
+        return min(priorities + ([] if waiting is None else [waiting]), default=model.share.priority)
+
+    def serve(self, key: ModelKey, place: float, turn: Turn, now: float) -> bool:
+        """Begin the model's next run or step, or have room made for it; whether it need not go back to its place."""
+        model = self._state.models[key]
+        device = self._state.device_of(model)
+        if self._leaves_the_slot(device, model):
+            return False
+        if self._start(device, model, turn, now):
+            return True
+        if turn.blocked and not self._goes_on(model, turn):
+            return False
+        own_turn = Turn(summoned=turn.summoned) if turn.blocked else turn
+        above = turn.priority if turn.blocked else None
+        refused = model.run is None and self._is_short(device, self.claim(model, place, above), model, own_turn, now)
+        # Who is next has a place of their own: it is found anew, as for everything that changed.
+        return refused or model.run is not None
+
+    def _leaves_the_slot(self, device: DeviceRecord, model: ModelRecord) -> bool:
+        """Whether the last slot is about to be wanted by higher priority, whose memory is on its way."""
+        if device.runs + 1 < device.limits.run_slots or device.budget.leaving_bytes == 0:
+            return False
+        priority = self.priority(model)
+        return any(
+            claim.priority < priority and waiter in device.ready and self._room.missing_bytes(device, claim) <= 0
+            for waiter, claim in device.short.items()
+        )
+
+    def _goes_on(self, model: ModelRecord, turn: Turn) -> bool:
+        """Whether this model need not wait for the blocked one: it has higher priority, or its running steps are what
+        that one waits for and may not put out."""
+        if not turn.blocked:
+            return False
+        return self.priority(model) < turn.priority or (turn.going_on and bool(going(model)))
+
+    def _is_short(self, device: DeviceRecord, claim: Claim, model: ModelRecord, turn: Turn, now: float) -> bool:
+        """Deal with a model that found no room; whether that was to refuse its first request."""
+        if claim.needed_bytes > self._own_room_bytes(model):
+            if not going(model) and self._refuse_too_large(model):
+                return True
+            self._steps.squeeze(model, device, now)
+            return False
+        if claim.needed_bytes <= self._room.free_bytes(device, claim):
+            return False  # States of its own are still leaving.
+        if self._room.make(device, claim, turn, now):
+            if turn.going_on:
+                self._start(device, model, turn, now)
+            return False
+        if going(model):
+            self._steps.squeeze(model, device, now)
+            return False
+        return self._refuse_head(device, model, claim)
+
+    def _start(self, device: DeviceRecord, model: ModelRecord, turn: Turn, now: float) -> bool:
+        """Begin the model's next run or step, if there is room.
+
+        What the blocked one waits for goes on in all the room there is, but only of higher priority may anybody join.
+        """
+        before_bytes = device.budget.leased_bytes
+        first_bytes = model.first_run.size_bytes if model.first_run is not None else 0
+        free_bytes = device.budget.free_for(model.semaphore, without_bytes=first_bytes)
+        own_bytes = min(self._own_room_bytes(model), free_bytes)
+        left_bytes = self._room.free_bytes(device, self.claim(model, 0.0)) if device.short else free_bytes
+        starter = self._steps if model.stepped else self._runs
+        room_bytes = min(min(left_bytes, turn.spare_bytes) + first_bytes, own_bytes)
+        began = starter.start(model, room_bytes, now, self._joining(device, model))
+        if not began and self._goes_on(model, turn):
+            began = starter.start(model, own_bytes, now, lambda entry: entry.priority < turn.priority)
+        turn.spare_bytes -= device.budget.leased_bytes - before_bytes if began else 0
+        return began
+
+    def _joining(self, device: DeviceRecord, model: ModelRecord) -> Callable[[Entry], bool] | None:
+        """Who may share the run of who is first: nobody who stands behind others that are short of memory."""
+        others = [claim for claim in device.short.values() if claim.key != model.key]
+        if not others:
+            return None
+        first = None if going(model) else model.queue.head
+
+        def may_join(entry: Entry) -> bool:
+            place = self._state.place_of(model, entry)
+            return entry is first or all(entry.priority < it.priority or place < it.place for it in others)
+
+        return may_join
+
+    def _own_room_bytes(self, model: ModelRecord) -> float:
+        """What its own limit leaves its next run or step."""
+        return model.semaphore.room_bytes + (model.first_run.size_bytes if model.first_run is not None else 0)
+
+    def _refuse_too_large(self, model: ModelRecord) -> bool:
+        """Answer the request whose turn it is if it exceeds what its model may ever have; whether it did."""
+        head = model.queue.head
+        error = never_fits(self._state, model, head.request.rows) if head is not None else None
+        if head is not None and error is not None:
+            self._requests.refuse(model, head, error)
+        return error is not None
+
+    def _refuse_head(self, device: DeviceRecord, model: ModelRecord, claim: Claim) -> bool:
+        """Answer the request that can't be had beside what stays; False where there is none."""
+        head = model.queue.head
+        if head is None:
+            return False
+        free_bytes = max(0, self._room.obtainable_bytes(device, claim))
+        what = f"a run of {head.request.rows} rows of model '{model.key.name}'"
+        self._requests.refuse(model, head, device.budget.exhausted(what, claim.needed_bytes, free_bytes))
+        return True

@@ -1,0 +1,154 @@
+"""What the scheduler keeps of each model and each worker process."""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from moorage.domain.errors import MoorageError
+from moorage.domain.model import Footprint, ModelKey, ModelSpec, ModelState, SharePolicy
+from moorage.scheduling.actions import Run
+from moorage.scheduling.budget import Lease
+from moorage.scheduling.queue import Entry, ModelQueue
+from moorage.scheduling.semaphore import MemorySemaphore
+from moorage.scheduling.usage import Usage
+
+
+class WorkerState(StrEnum):
+    """starting -> up -> stopping; all of them -> down when the process ends, and down -> starting.
+
+    stopping: told to end, or being killed. It is sent nothing more.
+    """
+
+    STARTING = "starting"
+    UP = "up"
+    STOPPING = "stopping"
+    DOWN = "down"
+
+
+@dataclass(slots=True, eq=False)
+class WorkerRecord:
+    """One worker process, also while it is down.
+
+    context: its own memory. Kept through a back-off, so that no newcomer takes the place of what comes back.
+    models: those that live in it. loading: what it builds now; one at a time.
+    crashes: ends in a row that nobody asked for.
+    retained: what models left behind that were to free it; it comes free only with the process.
+    """
+
+    worker: str
+    device: str
+    dedicated: bool
+    state: WorkerState = WorkerState.DOWN
+    context: Lease | None = None
+    models: dict[ModelKey, None] = field(default_factory=dict)
+    loading: ModelKey | None = None
+    crashes: int = 0
+    up_since_s: float = 0.0
+    restart_at_s: float | None = None
+    retained: dict[ModelKey, Lease] = field(default_factory=dict)
+
+    @property
+    def startable(self) -> bool:
+        """Down, and no back-off holds it."""
+        return self.state is WorkerState.DOWN and self.restart_at_s is None
+
+
+@dataclass(slots=True)
+class Counts:
+    """What happened to a model since it was registered."""
+
+    loads: int = 0
+    evictions: int = 0
+    restores: int = 0
+    preemptions: int = 0
+
+
+@dataclass(slots=True)
+class Measured:
+    """What is known of a model's costs, from before or from this life of the server. None: not yet.
+
+    device: where it was measured in this life.
+    """
+
+    device: str | None = None
+    weights_bytes: int | None = None
+    load_s: float | None = None
+    restore_s: float | None = None
+    state_bytes: int | None = None
+    state_growth_bytes: int = 0
+    step_s: float = 0.0
+
+
+@dataclass(slots=True, eq=False)
+class ModelRecord:
+    """One registered model.
+
+    weights: kept while its worker is brought back, so that no newcomer takes its place. host: for its weights while
+    they are offloaded. first_run: workspace leased together with the weights, for the request that brought it in.
+    run: under way, a run or a step. active: stepped requests whose states its worker has, beyond those in the queue.
+    in_service: it was loaded or is to be, so that a request brings it in again. wanted: a load was asked for and is
+    not settled. asked_s: when. closing: takes no new work, and goes when it is idle. evicted: going to make
+    room. killed: its process is being ended to make room.
+    came_s: since when it is in memory; way_in_s: how long its
+    coming took. served_s: when it last had a turn.
+    load_crashes: workers that died while they built it. load_failures: loads in a row that failed; not before
+    retry_at_s is it tried again.
+    failure: why it must not stay, decided while a worker still holds its memory.
+    """
+
+    key: ModelKey
+    spec: ModelSpec
+    queue: ModelQueue
+    share: SharePolicy
+    semaphore: MemorySemaphore
+    usage: Usage
+    measured: Measured
+    state: ModelState = ModelState.UNLOADED
+    reason: str = ""
+    device: str | None = None
+    worker: str | None = None
+    weights: Lease | None = None
+    host: Lease | None = None
+    first_run: Lease | None = None
+    run: Run | None = None
+    active: dict[int, Entry] = field(default_factory=dict)
+    stepped: bool = False
+    can_offload: bool = False
+    in_service: bool = False
+    wanted: bool = False
+    may_evict: bool = True
+    asked_s: float = 0.0
+    closing: bool = False
+    evicted: bool = False
+    killed: bool = False
+    came_s: float = float("-inf")
+    way_in_s: float = 0.0
+    served_s: float = float("-inf")
+    load_crashes: int = 0
+    load_failures: int = 0
+    retry_at_s: float = 0.0
+    load_deadline_s: float = 0.0
+    move_deadline_s: float = 0.0
+    states_deadline_s: float = 0.0
+    failure: MoorageError | None = None
+    counts: Counts = field(default_factory=Counts)
+
+
+def new_model(key: ModelKey, spec: ModelSpec, footprint: Footprint, share: SharePolicy) -> ModelRecord:
+    """A model that is known and not in memory."""
+    return ModelRecord(
+        key=key,
+        spec=spec,
+        queue=ModelQueue(key.name, spec.queue),
+        share=share,
+        semaphore=MemorySemaphore(str(key), reserved_bytes=share.reserved_bytes, limit_bytes=share.limit_bytes),
+        usage=Usage(footprint.uses_per_s),
+        measured=Measured(None, footprint.weights_bytes, footprint.load_s, footprint.restore_s, footprint.state_bytes),
+    )
+
+
+def footprint_of(model: ModelRecord, now: float) -> Footprint:
+    """What is known of a model now, to be remembered."""
+    measured = model.measured
+    return Footprint(
+        measured.weights_bytes, measured.load_s, measured.restore_s, measured.state_bytes, model.usage.per_s(now)
+    )

@@ -1,0 +1,184 @@
+"""Making room for whoever is first in line: which of the others go, in which way, and whether waiting makes sense."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from moorage.domain.model import ModelKey, ModelState
+from moorage.scheduling.budget import Lease, LeaseKind
+from moorage.scheduling.candidates import Candidates
+from moorage.scheduling.claims import Claim
+from moorage.scheduling.departures import Departures
+from moorage.scheduling.records import ModelRecord
+from moorage.scheduling.semaphore import MemorySemaphore
+from moorage.scheduling.state import DeviceRecord, State
+from moorage.scheduling.states import States, going
+from moorage.scheduling.timers import GuardDue
+from moorage.scheduling.victims import Victim, Way, choose
+from moorage.scheduling.workers import Workers
+
+
+@dataclass(slots=True)
+class Turn:
+    """One look at all who wait on a device, in order.
+
+    blocked: somebody could not have what they need. From then on others may take no more than spare_bytes, which the
+    one who is blocked can do without. priority: theirs. going_on: they wait for others whom they may not put out, and
+    who therefore go on. summoned: models that are to go as soon as their run ends, so that they get no other.
+    """
+
+    spare_bytes: float = float("inf")
+    blocked: bool = False
+    priority: int = 0
+    going_on: bool = False
+    summoned: set[ModelKey] = field(default_factory=set)
+    passed_arriving: int = 0
+    passed_ready: int = 0
+
+
+class Room:
+    """Finds victims, and sends them away."""
+
+    def __init__(self, state: State, departures: Departures, states: States, workers: Workers) -> None:
+        self._state = state
+        self._departures = departures
+        self._states = states
+        self._workers = workers
+        self._candidates = Candidates(state, states)
+
+    def missing_bytes(self, device: DeviceRecord, claim: Claim) -> int:
+        """What the claim lacks beyond what is free for it, or about to be, and is not kept for higher priority."""
+        kept_bytes = self._kept_bytes(device, claim.priority, claim.key)
+        return claim.needed_bytes + kept_bytes - device.budget.free_for(claim.share) - device.budget.leaving_bytes
+
+    def free_bytes(self, device: DeviceRecord, claim: Claim) -> int:
+        """What the claim may take now: not what higher priority waits for, however long this one has waited.
+
+        Age raises a place in the line, but of memory that was freed for higher priority it takes nothing.
+        """
+        free_bytes = device.budget.free_for(claim.share)
+        kept_bytes = self._kept_bytes(device, claim.priority, claim.key) if device.short else 0
+        if kept_bytes == 0:
+            return free_bytes
+        return min(free_bytes, max(0, free_bytes + device.budget.leaving_bytes - kept_bytes))
+
+    def _kept_bytes(self, device: DeviceRecord, priority: int, key: ModelKey | None) -> int:
+        """The most that somebody of higher priority is short of."""
+        others = [claim for claim in device.short.values() if claim.priority < priority and claim.key != key]
+        return max((claim.needed_bytes for claim in others), default=0)
+
+    def make(self, device: DeviceRecord, claim: Claim, turn: Turn, now: float) -> bool:
+        """Begin to make room for a claim that is blocked; False where it can't be had whatever happens."""
+        missing_bytes = self.missing_bytes(device, claim)
+        victims = self.victims(device, claim, missing_bytes, now) if missing_bytes > 0 else []
+        if victims is None:
+            if claim.needed_bytes > self.obtainable_bytes(device, claim):
+                return False
+            self._look_again(device, claim, now)
+        device.short[claim.waiter] = claim
+        turn.blocked = True
+        turn.priority = claim.priority
+        turn.going_on = victims is None
+        turn.spare_bytes = (
+            sum(victim.size_bytes for victim in victims or ()) - missing_bytes if not turn.going_on else 0
+        )
+        self._send_all(victims or [], turn, now)
+        return True
+
+    def victims(self, device: DeviceRecord, claim: Claim, missing_bytes: int, now: float) -> list[Victim] | None:
+        """Whom the claim would put out, in order; None if that is not enough now."""
+        return choose(self._candidates.stages(device, claim, now, guarded=True), missing_bytes)
+
+    def cost(self, device: DeviceRecord, claim: Claim, missing_bytes: int, now: float) -> float:
+        """What would be lost if room were made here; infinite where it can't be made now."""
+        victims = choose([self._candidates.idle(device, claim, now, guarded=True)], missing_bytes)
+        return float("inf") if victims is None else sum(victim.worth * victim.size_bytes for victim in victims)
+
+    def relieve(self, device: DeviceRecord, now: float) -> None:
+        """Others took memory that was leased already: put out what is needed, or else all that can go."""
+        claim = Claim(device.name, place=float("-inf"), priority=0, needed_bytes=0, urgent=True)
+        missing_bytes = device.budget.overdrawn_bytes - device.budget.leaving_bytes
+        if missing_bytes <= 0:
+            return
+        victims = choose(self._candidates.stages(device, claim, now, guarded=False), missing_bytes)
+        if victims is None:
+            victims = self._candidates.idle(device, claim, now, guarded=False)
+        self._send_all(victims, Turn(), now)
+
+    def _send_all(self, victims: list[Victim], turn: Turn, now: float) -> None:
+        ending = {victim.key for victim in victims if victim.way is Way.END}
+        for victim in victims:
+            self._send(victim, turn, now, altogether=victim.key in ending)
+
+    def _send(self, victim: Victim, turn: Turn, now: float, *, altogether: bool) -> None:
+        model = self._state.models[victim.key]
+        match victim.way:
+            case Way.EVICT if not victim.after_others:
+                self._departures.evict(model, now, altogether=altogether)
+            case Way.END if model.state is ModelState.OFFLOADED:
+                self._departures.evict(model, now, altogether=True)
+            case Way.END:
+                pass
+            case Way.SUSPEND:
+                self._states.give_way(model, model.active[victim.request_id], now)
+            case Way.KILL:
+                self._kill(model)
+            case Way.EVICT:
+                # Also those that keep nothing: while they run, the weights can't go.
+                for entry in going(model):
+                    self._states.give_way(model, entry, now)
+                turn.summoned.add(victim.key)
+            case _:
+                turn.summoned.add(victim.key)
+
+    def _kill(self, model: ModelRecord) -> None:
+        worker = self._state.workers[model.worker or ""]
+        model.killed = True
+        budget = self._state.device_of(model).budget
+        for lease in (model.weights, worker.context, model.run.workspace if model.run else None):
+            if lease is not None:
+                budget.leave(lease)
+        self._workers.kill(worker, f"{model.key} gave way to work of higher priority")
+
+    def obtainable_bytes(self, device: DeviceRecord, claim: Claim) -> int:
+        """What the claim could have if everything that can go or end did."""
+        owners = {model.semaphore: model for model in device.models.values()}
+        staying = [lease for lease in device.budget.leases if self._stays(lease, claim, owners)]
+        reserved = [share for share in device.budget.shares if share.reserved_bytes and share is not claim.share]
+        fixed_bytes = sum(lease.size_bytes for lease in staying if lease.share not in reserved)
+        for share in reserved:
+            held_bytes = sum(lease.size_bytes for lease in staying if lease.share is share)
+            parts = owners[share].state is ModelState.UNLOADING
+            fixed_bytes += held_bytes if parts else max(share.reserved_bytes, held_bytes)
+        return device.budget.capacity_bytes - fixed_bytes
+
+    def _stays(self, lease: Lease, claim: Claim, owners: Mapping[MemorySemaphore, ModelRecord]) -> bool:
+        if lease.kind is LeaseKind.STATE and lease.share is claim.share:
+            return True
+        if lease.leaving or lease.kind in {LeaseKind.WORKSPACE, LeaseKind.STATE}:
+            return False
+        if lease.share is not None:
+            return self._remains(owners[lease.share].key, claim)
+        worker = self._state.workers.get(lease.owner)
+        if lease.kind is not LeaseKind.CONTEXT or worker is None or not worker.dedicated:
+            return True
+        return any(self._remains(key, claim) for key in worker.models)
+
+    def _remains(self, key: ModelKey, claim: Claim) -> bool:
+        """Whether a model's weights don't go for this claim: its own, pinned ones, and those whose going would free
+        nothing, as all of it is reserved for them."""
+        model = self._state.models[key]
+        if key == claim.key or model.share.pinned:
+            return True
+        return model.state is ModelState.RESIDENT and self._candidates.freed_bytes(model) == 0
+
+    def _look_again(self, device: DeviceRecord, claim: Claim, now: float) -> None:
+        """Have the device looked at when the first of those who came in lately may go."""
+        ends = [
+            self._candidates.guarded_until_s(model)
+            for model in device.models.values()
+            if self._candidates.may_go(model, claim) and self._candidates.guards(model, claim, now)
+        ]
+        until_s = device.guarded_until_s
+        if ends and (until_s is None or until_s <= now or min(ends) < until_s):
+            device.guarded_until_s = min(ends)
+            self._state.timers.add(device.guarded_until_s, GuardDue(device.name))

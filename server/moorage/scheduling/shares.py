@@ -1,0 +1,56 @@
+"""What a device offers, and what each model may have of it: changed while the server runs."""
+
+from moorage.domain.model import ModelKey, ModelSpec, SharePolicy
+from moorage.scheduling.requests import Requests
+from moorage.scheduling.state import State
+
+
+class Shares:
+    """Takes in what operators and other processes change."""
+
+    def __init__(self, state: State, requests: Requests) -> None:
+        self._state = state
+        self._requests = requests
+
+    def capacity_changed(self, name: str, capacity_bytes: int) -> None:
+        """Other processes took memory of a device or gave it back. Never more than was configured."""
+        budget = self._state.devices[name].budget
+        budget.capacity_bytes = max(0, min(capacity_bytes, budget.configured_bytes))
+        self._state.stir(name)
+
+    def inherited(self, key: ModelKey, spec: ModelSpec) -> SharePolicy:
+        """A new model's standing: what it declares, unless an operator gave the one that it succeeds another."""
+        for other, model in reversed(self._state.models.items()):
+            if (other.name, other.version) == (key.name, key.version) and model.share != model.spec.share:
+                return model.share
+        return spec.share
+
+    def can_change(self, key: ModelKey, share: SharePolicy) -> int:
+        """Bytes that are missing for what a model is to have reserved; 0 if it can be had."""
+        model = self._state.models[key]
+        growth_bytes = max(0, share.reserved_bytes - model.semaphore.held_bytes) - model.semaphore.unfilled_bytes
+        if model.device is None:
+            return 0
+        device = self._state.device_of(model)
+        if model.semaphore not in device.budget.shares:
+            return max(0, share.reserved_bytes - device.budget.configured_bytes)
+        return max(0, growth_bytes - device.budget.free_for(None))
+
+    def changed(self, key: ModelKey, share: SharePolicy) -> None:
+        """An operator gave a model another standing. What it holds already stays; a reservation is kept from now on,
+        as far as it is free."""
+        model = self._state.models.get(key)
+        if model is None or self.can_change(key, share) > 0:
+            return
+        semaphore = model.semaphore
+        if model.device is not None and semaphore in self._state.device_of(model).budget.shares:
+            self._state.device_of(model).budget.change_share(
+                semaphore, reserved_bytes=share.reserved_bytes, limit_bytes=share.limit_bytes
+            )
+        else:
+            semaphore.reserved_bytes, semaphore.limit_bytes = share.reserved_bytes, share.limit_bytes
+        model.share = share
+        if model.device is not None:
+            self._state.stir(model.device)
+        self._requests.refuse_what_never_fits(model)
+        self._state.touch(model)

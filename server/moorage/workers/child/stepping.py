@@ -1,0 +1,137 @@
+"""The requests of a stepped model on its lane: begun, moved on together, suspended, dropped."""
+
+import time
+import traceback
+from collections.abc import Sequence
+
+from moorage.authoring import StartingRequest, Step
+from moorage.workers.child.failures import detail_of
+from moorage.workers.child.memory import release_freed_memory, wait_for_device
+from moorage.workers.child.outputs import OutputWriter
+from moorage.workers.messages import (
+    Dropped,
+    ExecuteFailed,
+    ExecuteStep,
+    StartingMember,
+    Stepped,
+    SteppedMember,
+    Suspended,
+)
+from moorage.workers.runtimes import Arrays, BrokenContract, SharedMemory, States, is_loss_of_device, is_out_of_memory
+
+
+class Stepping:
+    """Does with a model's states what the server asks. Whatever fails, its states are gone before that is said."""
+
+    def __init__(
+        self, device: str, states: States, arrays: Arrays, memory: SharedMemory, outputs: OutputWriter
+    ) -> None:
+        self._device = device
+        self._states = states
+        self._arrays = arrays
+        self._memory = memory
+        self._outputs = outputs
+        self._rows: dict[int, int] = {}
+        self.device_is_lost = False
+
+    def execute(self, message: ExecuteStep) -> Stepped | ExecuteFailed:
+        try:
+            return self._compute(message)
+        except BaseException as error:  # a model may raise anything, SystemExit too
+            self.device_is_lost |= is_loss_of_device(error)
+            failed = ExecuteFailed(message.run_id, is_out_of_memory(error), detail_of(error))
+        self._forget(message.stepping)
+        release_freed_memory(self._device)
+        return failed
+
+    def suspend(self, request_ids: Sequence[int]) -> list[Suspended | Dropped]:
+        """Move states to the host. One that can't be moved is dropped, as its memory is wanted all the same."""
+        moved: list[int] = []
+        host_bytes = 0
+        for request_id in request_ids:
+            try:
+                host_bytes += self._states.suspend(request_id)
+                moved.append(request_id)
+            except BaseException:  # as above
+                traceback.print_exc()
+        lost = tuple(request_id for request_id in request_ids if request_id not in moved)
+        self._forget(lost)
+        release_freed_memory(self._device)
+        suspended: list[Suspended | Dropped] = [Suspended(tuple(moved), host_bytes)] if moved else []
+        return [*suspended, Dropped(lost)] if lost else suspended
+
+    def drop(self, request_ids: tuple[int, ...]) -> Dropped:
+        self._forget(request_ids)
+        release_freed_memory(self._device)
+        return Dropped(request_ids)
+
+    def _compute(self, message: ExecuteStep) -> Stepped:
+        began = time.perf_counter_ns()
+        inputs = [{item.name: self._arrays.read(self._memory, item) for item in one.inputs} for one in message.starting]
+        ready = time.perf_counter_ns()
+        results = {}
+        for member, given in zip(message.starting, inputs, strict=True):
+            failure = self._start(member, given)
+            if failure is not None:
+                results[member.request_id] = failure
+        for request_id in message.resuming:
+            self._states.resume(request_id)
+        going = [request_id for request_id in message.stepping if request_id not in results]
+        steps = self._step(going)
+        wait_for_device(self._device)
+        computed = time.perf_counter_ns()
+        self._outputs.free_offset = message.free_offset
+        results |= {request_id: self._settle(request_id, step) for request_id, step in zip(going, steps, strict=True)}
+        written = time.perf_counter_ns()
+        in_order = tuple(results[request_id] for request_id in message.stepping)
+        return Stepped(message.run_id, in_order, ready - began, computed - ready, written - computed)
+
+    def _start(self, member: StartingMember, inputs: dict[str, object]) -> SteppedMember | None:
+        """Begin one request; how that failed, where it did."""
+        shapes = {item.name: item.shape for item in member.inputs}
+        try:
+            self._rows[member.request_id] = member.rows
+            request = StartingRequest(member.id, member.rows, member.parameters, shapes)
+            self._states.start(member.request_id, inputs, request)
+        except BaseException as error:  # as above
+            return self._failed(member.request_id, error)
+        return None
+
+    def _step(self, request_ids: Sequence[int]) -> Sequence[Step]:
+        """Raises BrokenContract unless there is a Step for each."""
+        if not request_ids:
+            return ()
+        steps = self._states.step(request_ids)
+        if not isinstance(steps, list | tuple) or not all(isinstance(step, Step) for step in steps):
+            raise BrokenContract(f"step must return a list of Steps, got {_kinds(steps)}")
+        if len(steps) != len(request_ids):
+            raise BrokenContract(f"step returned {len(steps)} Steps for {len(request_ids)} states")
+        return steps
+
+    def _settle(self, request_id: int, step: Step) -> SteppedMember:
+        try:
+            if not step.done:
+                return SteppedMember(request_id, False, self._states.state_bytes(request_id))
+            if step.outputs is None:
+                raise BrokenContract("step returned a Step with done=True and no outputs")
+            references = self._outputs.write("step", step.outputs, (self._rows[request_id],))
+        except BaseException as error:  # as above
+            return self._failed(request_id, error)
+        self._forget((request_id,))
+        return SteppedMember(request_id, True, 0, references)
+
+    def _failed(self, request_id: int, error: BaseException) -> SteppedMember:
+        self.device_is_lost |= is_loss_of_device(error)
+        self._forget((request_id,))
+        return SteppedMember(request_id, False, 0, failure=detail_of(error), out_of_memory=is_out_of_memory(error))
+
+    def _forget(self, request_ids: Sequence[int]) -> None:
+        for request_id in request_ids:
+            self._rows.pop(request_id, None)
+            self._states.drop(request_id)
+
+
+def _kinds(steps: object) -> str:
+    if not isinstance(steps, list | tuple):
+        return type(steps).__name__
+    return f"{type(steps).__name__} of {', '.join(sorted({type(step).__name__ for step in steps}))}"

@@ -1,0 +1,117 @@
+"""Loaded models leave the device and come back, on a thread of their own: no load of another keeps them waiting."""
+
+import gc
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from moorage.domain.model import ModelKey
+from moorage.workers.child.failures import describe, detail_of
+from moorage.workers.child.lane import LaneThread
+from moorage.workers.child.memory import release_freed_memory
+from moorage.workers.messages import (
+    GaveBack,
+    Offloaded,
+    OffloadRefused,
+    Restored,
+    RestoreRefused,
+    Unloaded,
+)
+from moorage.workers.runtimes import Runtime, reserved_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Present:
+    """A model that is loaded, its folder, and the thread of its open lane."""
+
+    runtime: Runtime
+    folder: Path
+    lane: LaneThread
+
+
+class Transfers:
+    """The models that are there. Except for `add`, `in` and `finish_all`, it is for one thread."""
+
+    def __init__(self, device: str, send: Callable[[msgspec.Struct], None]) -> None:
+        self._device = device
+        self._send = send
+        self._models: dict[ModelKey, Present] = {}
+        self._tidy: set[ModelKey] = set()
+
+    def add(self, key: ModelKey, model: Present) -> None:
+        self._models[key] = model
+
+    def __contains__(self, key: ModelKey) -> bool:
+        return key in self._models
+
+    def offload(self, key: ModelKey) -> None:
+        """Move a model's weights to the host, and answer."""
+        runtime = self._models[key].runtime
+        started_s = time.perf_counter()
+        try:
+            host_bytes = runtime.offload()
+        except BaseException as error:  # a model may raise anything, SystemExit too
+            answer: msgspec.Struct = OffloadRefused(key, detail_of(error))
+        else:
+            self._collect_garbage(key, runtime)
+            release_freed_memory(self._device)
+            answer = Offloaded(key, host_bytes, runtime.retained_bytes(), time.perf_counter() - started_s)
+        self._send(answer)
+
+    def restore(self, key: ModelKey) -> None:
+        """Bring a model's weights back, and answer."""
+        model = self._models[key]
+        started_s = time.perf_counter()
+        try:
+            model.runtime.restore()
+        except BaseException as error:  # as above
+            answer: msgspec.Struct = RestoreRefused(key, describe(error, model.folder), detail_of(error))
+        else:
+            answer = Restored(key, time.perf_counter() - started_s)
+        self._send(answer)
+
+    def unload(self, key: ModelKey) -> None:
+        """Drop a model that the server has closed the lane of, and answer. One that failed to load isn't there."""
+        model = self._models.pop(key, None)
+        self._tidy.discard(key)
+        runtime = None
+        if model is not None:
+            model.lane.finish()
+            runtime = model.runtime
+            del model  # the lane's thread could hold what it last computed
+        self._release()
+        self._send(Unloaded(key, 0 if runtime is None else runtime.retained_bytes()))
+
+    def give_back(self) -> None:
+        """Give the device what is cached, and answer."""
+        before_bytes = reserved_bytes(self._device)
+        self._release()
+        self._send(GaveBack(max(0, before_bytes - reserved_bytes(self._device))))
+
+    def finish_all(self) -> None:
+        """Let every model clean up after itself: the process ends."""
+        for model in list(self._models.values()):
+            model.lane.finish()
+
+    def _collect_garbage(self, key: ModelKey, runtime: Runtime) -> None:
+        """Free what nobody can reach any more, such as tensors in cycles: the ledger is about to call it free."""
+        if key not in self._tidy or runtime.retained_bytes():
+            _collect_all()
+        else:
+            gc.collect()
+        self._tidy.add(key)
+
+    def _release(self) -> None:
+        _collect_all()
+        release_freed_memory(self._device)
+
+
+def _collect_all() -> None:
+    """Look at every object of the process once, which with torch stops all its models for a tenth of a second, and
+    then let the collector leave those alone that are there: what it looks at from now on is only what is new."""
+    gc.unfreeze()
+    gc.collect()
+    gc.freeze()

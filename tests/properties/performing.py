@@ -1,0 +1,198 @@
+"""The world's half that does what the scheduler decides, and finds fault with it."""
+
+from collections import Counter, defaultdict
+
+from moorage.domain.errors import DeadlineExceeded, Preempted
+from moorage.domain.model import ModelKey, ModelSpec, ModelState
+from moorage.domain.request import InferenceRequest
+from moorage.scheduling import actions
+from moorage.scheduling.scheduler import Scheduler
+from moorage.scheduling.state import DeviceLimits
+from tests.properties.processes import Process
+
+
+class Performing:
+    """What there is outside, and what becomes of it by the scheduler's actions."""
+
+    def __init__(self, scheduler: Scheduler, devices: dict[str, DeviceLimits]) -> None:
+        self.scheduler = scheduler
+        self.devices = devices
+        self.now = 0.0
+        self.processes: dict[str, Process] = {}
+        self.specs: dict[ModelKey, ModelSpec] = {}
+        self.waiting: dict[int, InferenceRequest] = {}
+        self.answers: dict[int, str] = {}
+        self.loads_asked: set[ModelKey] = set()
+        self.unloads_asked: set[ModelKey] = set()
+        self.holds_asked: set[int] = set()
+        self.holds: set[int] = set()
+        self.losses: Counter[int] = Counter()
+        self.steps_done: defaultdict[int, int] = defaultdict(int)
+        self.done: set[int] = set()
+        self.finished_run: int | None = None
+        self.just_died: str | None = None
+        self.sound = True
+
+    def perform(self, action: actions.Action) -> None:
+        match action:
+            case actions.Succeed(run):
+                assert run.run_id == self.finished_run
+                self.finished_run = None
+                for entry in run.entries:
+                    if entry.request.request_id in self.waiting:
+                        self.answer(entry.request.request_id, "succeeded")
+            case actions.SucceedStepped(run, request, result):
+                assert result.done
+                assert request.request_id in self.done
+                assert request in [entry.request for entry in run.entries]
+                self.answer(request.request_id, "succeeded")
+            case actions.Fail(request, error):
+                assert not isinstance(error, DeadlineExceeded | Preempted) or request.deadline_s <= self.now
+                self.answer(request.request_id, "failed")
+            case actions.LoadSettled() | actions.UnloadSettled() | actions.HoldSettled():
+                self._settle(action)
+            case actions.ModelChanged():
+                pass
+            case _:
+                self._perform_on_worker(action)
+
+    def _settle(self, action: actions.LoadSettled | actions.UnloadSettled | actions.HoldSettled) -> None:
+        match action:
+            case actions.LoadSettled(key, _):
+                # Two may end in one event: one whose time was over, and one that was asked for just now.
+                self.loads_asked.discard(key)
+            case actions.UnloadSettled(key):
+                self.unloads_asked.remove(key)
+                assert key not in self.scheduler.state.models
+                assert not any(key in process.weights for process in self.processes.values())
+            case actions.HoldSettled(hold_id, error):
+                self.holds_asked.discard(hold_id)
+                if error is None:
+                    self.holds.add(hold_id)
+
+    def answer(self, request_id: int, answer: str) -> None:
+        assert request_id not in self.answers
+        del self.waiting[request_id]
+        self.answers[request_id] = answer
+
+    def _perform_on_worker(self, action: actions.Action) -> None:
+        match action:
+            case actions.StartWorker(name, device):
+                assert name not in self.processes
+                self.processes[name] = Process(device, self.devices[device].context_bytes)
+            case actions.StopWorker(name) | actions.KillWorker(name) if name == self.just_died:
+                pass  # decided by the clock, just before the news was taken in
+            case actions.StopWorker(name):
+                process = self.processes[name]
+                assert not process.told_to_end
+                assert not process.runs
+                assert not process.weights
+                assert not process.host
+                process.told_to_end = True
+            case actions.KillWorker(name):
+                assert not self.processes[name].told_to_end
+                self.processes[name].told_to_end = True
+            case actions.Execute(run):
+                self._execute(run)
+            case actions.Suspend(key, name, request_ids):
+                self._send_states_away(key, self.processes[name], request_ids, "suspend")
+            case actions.Drop(key, name, request_ids):
+                self._send_states_away(key, self.processes[name], request_ids, "drop")
+            case _ if self.just_died is not None and getattr(action, "worker", None) == self.just_died:
+                pass
+            case _:
+                self._move(action)
+
+    def _send_states_away(self, key: ModelKey, process: Process, request_ids: tuple[int, ...], way: str) -> None:
+        assert process.run_of(key) is None, "a step computes with them"
+        for request_id in request_ids:
+            owner = (key, request_id)
+            assert owner not in process.leaving
+            assert owner in process.states or (way == "drop" and owner in process.parked)
+            process.leaving[owner] = way
+
+    def _move(self, action: actions.Action) -> None:
+        match action:
+            case actions.Load(key, _, name):
+                lease = self.scheduler.state.models[key].weights
+                assert lease is not None
+                process = self.processes[name]
+                assert process.up
+                assert not process.told_to_end
+                assert process.building is None
+                assert key not in process.weights
+                process.building = key
+                process.weights[key] = lease.size_bytes
+            case actions.Unload(key, name):
+                self._begin_move(key, name, "unload")
+            case actions.Offload(key, name):
+                process = self._begin_move(key, name, "offload")
+                assert not any(owner[0] == key for owner in process.states)
+            case actions.Restore(key, name):
+                lease = self.scheduler.state.models[key].weights
+                assert lease is not None
+                process = self._begin_move(key, name, "restore")
+                assert key in process.host
+                process.weights[key] = lease.size_bytes
+            case _:
+                raise AssertionError(action)
+
+    def _begin_move(self, key: ModelKey, name: str, move: str) -> Process:
+        process = self.processes[name]
+        assert not process.told_to_end
+        assert key in process.weights or key in process.host
+        assert key not in process.moving
+        assert process.run_of(key) is None
+        process.moving[key] = move
+        return process
+
+    def _execute(self, run: actions.Run) -> None:
+        process = self.processes[run.worker]
+        spec = self.specs[run.key]
+        requests = [entry.request for entry in run.entries]
+        assert process.up
+        assert not process.told_to_end
+        assert run.key in process.weights
+        assert run.key != process.building
+        assert run.key not in process.moving
+        assert self.scheduler.state.models[run.key].state is ModelState.RESIDENT
+        assert process.run_of(run.key) is None
+        assert run.rows == sum(request.rows for request in requests)
+        assert run.rows <= max(1, spec.max_batch_size)
+        assert run.workspace.size_bytes == spec.memory.workspace_bytes(run.rows)
+        assert all(request.deadline_s > self.now for request in requests)
+        assert all(self.losses[it.request_id] < self.scheduler.state.limits.max_attempts for it in requests)
+        on_device = [other for process in self.processes.values() for other in process.runs.values()]
+        in_use = sum(other.workspace.device == run.workspace.device for other in on_device)
+        assert in_use < self.devices[run.workspace.device].run_slots
+        if run.step is None:
+            assert spec.simulated.steps == 1
+            assert len(requests) == 1 or requests[0].batch_key is not None
+            assert len({request.batch_key for request in requests}) == 1
+            self._in_turn(run, requests)
+        else:
+            self._begin_step(process, run, run.step)
+        process.runs[run.run_id] = run
+
+    def _in_turn(self, run: actions.Run, requests: list[InferenceRequest]) -> None:
+        """A batch is the head of the queue: the highest priority of those who came first."""
+        entries = self.scheduler.state.entries
+        behind = list(self.scheduler.state.models[run.key].queue)
+        last = max(entries[request.request_id].place for request in requests)
+        # Age gives nobody a right against higher priority where memory is short.
+        highest = min(entries[request.request_id].priority for request in requests)
+        assert all(entry.place >= last or entry.priority > highest for entry in behind), "somebody was passed over"
+
+    def _begin_step(self, process: Process, run: actions.Run, step: actions.StepPlan) -> None:
+        fresh = (*step.starting, *step.resuming)
+        for entry in run.entries:
+            owner = (run.key, entry.request.request_id)
+            assert (owner in process.states) == (entry not in fresh)
+            assert owner not in process.leaving
+        for entry in step.starting:
+            assert entry.state is not None
+            self.steps_done[entry.request.request_id] = 0
+            process.states[run.key, entry.request.request_id] = self.specs[run.key].simulated.state_bytes
+        for entry in step.resuming:
+            owner = (run.key, entry.request.request_id)
+            process.states[owner] = process.parked.pop(owner)

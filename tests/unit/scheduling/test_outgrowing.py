@@ -1,0 +1,52 @@
+"""Running requests whose states outgrow what room there is for them."""
+
+from tests.support.core import Core
+from tests.support.scheduling import UNGUARDED, make_spec
+
+
+def test_where_states_outgrow_their_room_the_last_to_come_gives_way() -> None:
+    core = Core(UNGUARDED)
+    core.resident(make_spec(weights=10, state=20, steps=99, max_batch_size=8))
+    for number in (1, 2, 3):
+        core.ask(number)
+        core.now += 0.1
+    core.step(state=20)
+    core.step(state=25)
+    assert core.kinds() == {"weights": 10, "state": 75 + 15}
+    assert core.step(state=32) == ["drop 3"]
+    assert core.dropped(3) == ["step 1 2"]
+    core.step(state=39)
+    assert core.step(state=46) == ["drop 2"]
+    assert core.dropped(2) == ["step 1 starting 2"]
+
+
+def test_the_last_one_that_is_left_is_given_up_where_even_alone_it_has_no_room() -> None:
+    core = Core(UNGUARDED)
+    core.resident(make_spec(weights=10, state=20, fixed=10, steps=99))
+    core.ask(1)
+    core.step(state=20)
+    assert core.step(state=85) == ["fail 1: MemoryExhausted", "drop 1"]
+    core.dropped(1)
+    assert core.kinds() == {"weights": 10}
+
+
+def test_it_takes_its_step_in_what_room_there_is() -> None:
+    core = Core(UNGUARDED)
+    core.resident(make_spec(weights=10, state=20, fixed=10, steps=99))
+    core.ask(1)
+    core.step(state=20)
+    assert core.step(state=70) == ["step 1"]
+    assert core.step(done=(1,)) == ["succeed 1"]
+
+
+def test_the_rest_of_a_model_goes_on_while_states_of_it_leave() -> None:
+    core = Core(UNGUARDED)
+    core.resident(make_spec(weights=10, state=20, steps=99, max_batch_size=8))
+    for number in (1, 2, 3):
+        core.ask(number)
+        core.now += 0.1
+    core.step(state=20)
+    core.step(state=25)
+    assert core.step(state=32) == ["drop 3"]
+    assert core.ask(4, priority=5) == []
+    assert core.dropped(3) == ["step 1 2"]

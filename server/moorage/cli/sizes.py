@@ -1,11 +1,9 @@
 """Bytes for people."""
 
-import re
-
 from moorage.cli.terminal import WRONG_USAGE, fail
+from moorage.domain.quantities import bytes_in
 
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
-_SIZE = re.compile(r"\s*([0-9]{1,16}(?:\.[0-9]{1,16})?)\s*(?:([KMGT]i?)?B)?\s*", re.ASCII | re.IGNORECASE)
 
 
 def format_bytes(size_bytes: int) -> str:
@@ -20,10 +18,7 @@ def format_bytes(size_bytes: int) -> str:
 
 def parse_size(option: str, text: str) -> int:
     """Bytes of "2 GiB", "1.5GB" or "1048576", as in model.toml. Anything else ends the command, naming the option."""
-    match = _SIZE.fullmatch(text)
-    if match is None:
+    size_bytes = bytes_in(text)
+    if size_bytes is None:
         fail(f"{option}: expected a size such as 2GiB, 1.5GB or 1048576, got '{text}'", WRONG_USAGE)
-    prefix = (match[2] or "").lower()
-    unit_bytes: int = (1024 if prefix.endswith("i") else 1000) ** " kmgt".index(prefix[:1] or " ")
-    whole, _, fraction = match[1].partition(".")
-    return int(whole) * unit_bytes + (int(fraction) * unit_bytes // 10 ** len(fraction) if fraction else 0)
+    return size_bytes

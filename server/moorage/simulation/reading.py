@@ -1,7 +1,6 @@
 """Tables of a scenario file, read key by key; a wrong or unknown key is an error that names it.
 
-Made by hand rather than with pydantic, so that `moorage simulate` works in the light install. `repository`, which
-reads sizes and quotes values too, stands beside this room and may not be imported.
+Made by hand rather than with pydantic, so that `moorage simulate` works in the light install.
 """
 
 import difflib
@@ -12,13 +11,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
-T = TypeVar("T")
+from moorage.domain.quantities import EXPECTED_BYTES, MAX_BYTES, bytes_in
 
-_SIZE = re.compile(r"\s*([0-9]{1,16}(?:\.[0-9]{1,16})?)\s*([A-Za-z]*)\s*", re.ASCII)
-_UNIT_BYTES = {"": 1, "b": 1}
-_UNIT_BYTES |= {f"{prefix}b": 1000**power for power, prefix in enumerate("kmgt", start=1)}
-_UNIT_BYTES |= {f"{prefix}ib": 1024**power for power, prefix in enumerate("kmgt", start=1)}
-_MOST_BYTES = 2**53
+T = TypeVar("T")
 
 
 class ScenarioError(ValueError):
@@ -139,14 +134,8 @@ def shown(value: object) -> str:
 
 
 def _size(value: object) -> int | None:
-    if isinstance(value, str):
-        match = _SIZE.fullmatch(value)
-        unit_bytes = _UNIT_BYTES.get(match[2].lower()) if match else None
-        if match is None or unit_bytes is None:
-            return None
-        whole_part, _, fraction = match[1].partition(".")
-        value = int(whole_part) * unit_bytes + (int(fraction) * unit_bytes // 10 ** len(fraction) if fraction else 0)
-    fits = isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _MOST_BYTES
+    value = bytes_in(value) if isinstance(value, str) else value
+    fits = isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_BYTES
     return value if fits and isinstance(value, int) else None
 
 
@@ -160,7 +149,7 @@ def _tables(value: object) -> list[Mapping[str, object]] | None:
     return value
 
 
-SIZE: Kind[int] = Kind('bytes such as "90 MiB", "1.5 GB" or 1048576', _size)
+SIZE: Kind[int] = Kind(EXPECTED_BYTES, _size)
 POSITIVE_SIZE: Kind[int] = Kind(f"{SIZE.expected}, above 0", lambda value: _size(value) or None)
 NAME: Kind[str] = Kind("a name of letters, digits, '_', '.', ':' and '-'", _name)
 TEXT: Kind[str] = Kind("text", lambda value: value if isinstance(value, str) else None)

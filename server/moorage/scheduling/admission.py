@@ -13,7 +13,7 @@ def not_ready(state: State, model: ModelRecord) -> ModelNotReady | None:
     """Why a model takes no requests now, if it takes none. One that its first request brings in takes them."""
     if model.closing or (model.state is ModelState.UNLOADING and not model.evicted):
         return ModelNotReady(model.key.name, "unloading")
-    worker = state.workers.get(model.worker or "")
+    worker = state.worker_of(model)
     if worker is not None and worker.crashes >= UNWELL_AFTER and worker.restart_at_s is not None:
         delay_s = restart_delay_s(worker.crashes)
         return ModelNotReady(model.key.name, f"its worker ended {worker.crashes} times in a row", retry_after_s=delay_s)
@@ -76,6 +76,6 @@ def is_ready(state: State, model: ModelRecord) -> bool:
     if not_ready(state, model) is not None:
         return False
     if model.state in {ModelState.LOADING, ModelState.UNLOADED}:
-        worker = state.workers.get(model.worker or "")
+        worker = state.worker_of(model)
         return comes_when_called(model) and (worker is None or worker.crashes == 0)
     return True

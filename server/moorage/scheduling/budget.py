@@ -114,15 +114,21 @@ class DeviceBudget:
 
     def change_share(self, share: MemorySemaphore, *, reserved_bytes: int, limit_bytes: int | None) -> bool:
         """Set a model's bounds; False, and no change, if more is to be reserved than is free for it."""
-        before_bytes = share.unfilled_bytes
-        growth_bytes = max(0, reserved_bytes - share.held_bytes) - before_bytes
         if share in self._shares:
-            if growth_bytes > max(0, self.free_for(None)):
+            if self.missing_to_reserve(share, reserved_bytes) > 0:
                 return False
-            self._set_aside_bytes += growth_bytes
+            self._set_aside_bytes -= share.unfilled_bytes
         share.reserved_bytes = reserved_bytes
         share.limit_bytes = limit_bytes
+        self._set_aside_bytes += share.unfilled_bytes if share in self._shares else 0
         return True
+
+    def missing_to_reserve(self, share: MemorySemaphore, reserved_bytes: int) -> int:
+        """What is not free of a reservation; of one for a model that holds nothing here, what exceeds the device."""
+        if share not in self._shares:
+            return max(0, reserved_bytes - self.configured_bytes)
+        growth_bytes = max(0, reserved_bytes - share.held_bytes) - share.unfilled_bytes
+        return max(0, growth_bytes - self.free_for(None))
 
     def acquire(
         self, owner: str, kind: LeaseKind, size_bytes: int, share: MemorySemaphore | None = None

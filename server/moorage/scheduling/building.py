@@ -96,7 +96,7 @@ class Building:
         What a worker still says after it was killed for taking too long changes nothing.
         """
         model = self._state.models.get(key)
-        worker = self._state.workers.get(model.worker or "") if model else None
+        worker = self._state.worker_of(model) if model else None
         if worker is None or worker.loading != key or worker.state is not WorkerState.UP:
             return None
         worker.loading = None
@@ -105,7 +105,7 @@ class Building:
 
     def restored(self, key: ModelKey, restore_s: float, now: float) -> None:
         """The weights are back from the host."""
-        model = self._restoring(key)
+        model = self._departures.moving(key, ModelState.RESTORING)
         if model is None:
             return
         model.counts.restores += 1
@@ -115,14 +115,7 @@ class Building:
 
     def restore_failed(self, key: ModelKey, now: float) -> None:
         """The host's copy is good for nothing: away with all of it, and from disk again if anybody waits."""
-        model = self._restoring(key)
+        model = self._departures.moving(key, ModelState.RESTORING)
         if model is not None:
             model.evicted = True
             self._departures.send_away(model, now)
-
-    def _restoring(self, key: ModelKey) -> ModelRecord | None:
-        model = self._state.models.get(key)
-        worker = self._state.workers.get(model.worker or "") if model else None
-        if model is None or model.state is not ModelState.RESTORING or worker is None:
-            return None
-        return model if worker.state is WorkerState.UP else None

@@ -1,15 +1,15 @@
 """Who could make way for somebody, and how: the candidates from which victims are chosen."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from moorage.domain.model import Isolation, ModelState, Preemption
 from moorage.scheduling.claims import Claim
 from moorage.scheduling.departures import is_idle
 from moorage.scheduling.policy import Resident
 from moorage.scheduling.queue import Entry
-from moorage.scheduling.records import ModelRecord, WorkerState
+from moorage.scheduling.records import ModelRecord
 from moorage.scheduling.state import DeviceRecord, State
-from moorage.scheduling.states import States, going
+from moorage.scheduling.states import States, going, next_step_bytes
 from moorage.scheduling.victims import Victim, Way
 
 # Assumed of a model that was never brought back or loaded yet, for the order of victims.
@@ -27,24 +27,28 @@ class Candidates:
         """From the mildest to the harshest. Each is found only when those before do not suffice."""
         idle = self.idle(device, claim, now, guarded=guarded)
         yield idle
-        yield [victim for model in device.models.values() for victim in self._process(model, claim, idle)]
+
+        def of_each(find: Callable[[ModelRecord], list[Victim]]) -> list[Victim]:
+            return [victim for model in device.models.values() for victim in find(model)]
+
+        yield of_each(lambda model: self._process(model, claim, idle))
         if self._state.policy.preempts:
-            yield [victim for model in device.models.values() for victim in self._steps_that_end(model, claim)]
-            yield [victim for model in device.models.values() for victim in self._preemptable(model, claim)]
-            yield [victim for model in device.models.values() for victim in self._behind_states(model, claim, now)]
+            yield of_each(lambda model: self._steps_that_end(model, claim))
+            yield of_each(lambda model: self._preemptable(model, claim))
+            yield of_each(lambda model: self._behind_states(model, claim, now))
         if claim.urgent:
             return
         if self._state.policy.preempts:
-            yield [victim for model in device.models.values() for victim in self._killable(model, claim, now)]
-        yield [victim for model in device.models.values() for victim in self._busy(model, claim, now)]
+            yield of_each(lambda model: self._killable(model, claim, now))
+        yield of_each(lambda model: self._busy(model, claim, now))
         if self._stands_still(device):
-            yield [victim for model in device.models.values() for victim in self._later_states(model, claim)]
+            yield of_each(lambda model: self._later_states(model, claim))
 
     def idle(self, device: DeviceRecord, claim: Claim, now: float, *, guarded: bool) -> list[Victim]:
         """Weights of models that nothing is computed for."""
         victims = []
         for model in device.models.values():
-            if model.state is not ModelState.RESIDENT or model.run is not None or model.active:
+            if model.state is not ModelState.RESIDENT or not is_idle(model):
                 continue
             if self.may_go(model, claim) and not (guarded and self.guards(model, claim, now)):
                 size_bytes = self.freed_bytes(model)
@@ -54,10 +58,9 @@ class Candidates:
 
     def may_go(self, model: ModelRecord, claim: Claim) -> bool:
         """Whether a model's weights may be put out for a claim, as far as its own work is concerned."""
-        worker = self._state.workers.get(model.worker or "")
         if model.key == claim.key or model.share.pinned or model.closing or model.killed:
             return False
-        if worker is None or worker.state is not WorkerState.UP:
+        if not self._state.is_up(model):
             return False
         if model.state is ModelState.OFFLOADED:
             return model.spec.isolation is Isolation.DEDICATED and not model.queue and not model.wanted
@@ -93,12 +96,12 @@ class Candidates:
         if model.share.reserved_bytes:
             kept_bytes = max(0, model.share.reserved_bytes - (model.semaphore.held_bytes - weights_bytes))
             # Altogether it would lose its place on the device, and the reservation with it.
-            return max(0, weights_bytes - max(0, kept_bytes)) if stays else 0
+            return max(0, weights_bytes - kept_bytes) if stays else 0
         return weights_bytes if stays else weights_bytes + self._process_bytes(model)
 
     def _process_bytes(self, model: ModelRecord) -> int:
         """What the end of a dedicated model's process would free."""
-        worker = self._state.workers.get(model.worker or "")
+        worker = self._state.worker_of(model)
         if worker is None or not worker.dedicated or worker.context is None or worker.context.leaving:
             return 0
         return worker.context.size_bytes
@@ -139,18 +142,16 @@ class Candidates:
 
     def _preemptable(self, model: ModelRecord, claim: Claim) -> list[Victim]:
         """States of running requests of lower priority, each with what it would cost to bring it back, per byte."""
-        return [
-            self._state_victim(model, entry)
-            for entry in going(model)
-            if entry.priority > claim.priority and self._states.may_preempt(model, entry)
-        ]
+        return [self._state_victim(model, entry) for entry in going(model) if self._gives_way(model, entry, claim)]
+
+    def _gives_way(self, model: ModelRecord, entry: Entry, claim: Claim) -> bool:
+        return entry.priority > claim.priority and self._states.may_preempt(model, entry)
 
     def _behind_states(self, model: ModelRecord, claim: Claim, now: float) -> list[Victim]:
         """Weights of models that are idle once all their running requests have given way."""
-        if not model.active or model.share.pinned or not self.may_go(model, claim) or model.weights is None:
+        if not model.active or not self.may_go(model, claim) or model.weights is None:
             return []
-        staying = going(model)
-        if not all(entry.priority > claim.priority and self._states.may_preempt(model, entry) for entry in staying):
+        if not all(self._gives_way(model, entry, claim) for entry in going(model)):
             return []
         return [self._weights_victim(Way.EVICT, model, self.freed_bytes(model), now, after_others=True)]
 
@@ -164,7 +165,7 @@ class Candidates:
 
     def _killable(self, model: ModelRecord, claim: Claim, now: float) -> list[Victim]:
         """Dedicated models that say that their process may be ended in the middle of a run."""
-        run, worker = model.run, self._state.workers.get(model.worker or "")
+        run, worker = model.run, self._state.worker_of(model)
         if run is None or worker is None or not worker.dedicated or model.spec.preemption.by is not Preemption.KILL:
             return []
         if not self.may_go(model, claim) or self.guards(model, claim, now):
@@ -191,8 +192,8 @@ class Candidates:
         running = going(model)
         if not running:
             return False
-        step_bytes = model.spec.memory.workspace_bytes(running[0].request.rows) + model.measured.state_growth_bytes
-        return step_bytes <= min(device.budget.free_for(model.semaphore), model.semaphore.room_bytes)
+        room_bytes = min(device.budget.free_for(model.semaphore), model.semaphore.room_bytes)
+        return next_step_bytes(model, running[0]) <= room_bytes
 
     def _later_states(self, model: ModelRecord, claim: Claim) -> list[Victim]:
         """Running requests that stand in each other's way: the last to come gives way, though of equal priority."""

@@ -31,7 +31,7 @@ class Departures:
             return
         model.closing = True
         self._state.closing[key] = None
-        worker = self._state.workers.get(model.worker or "")
+        worker = self._state.worker_of(model)
         if model.state is ModelState.LOADING and (worker is None or worker.loading != key):
             self.give_up(model, ModelNotReady(key.name, "unloaded while it waited to load"))
 
@@ -92,17 +92,17 @@ class Departures:
 
     def _leave_context(self, model: ModelRecord) -> None:
         """A dedicated worker goes with its model."""
-        worker = self._state.workers.get(model.worker or "")
+        worker = self._state.worker_of(model)
         if worker is not None and worker.dedicated and worker.context is not None:
             self._state.device_of(model).budget.leave(worker.context)
 
     def offloaded(self, key: ModelKey, retained_bytes: int) -> None:
         """The weights are on the host: only now are their bytes free, but for what stayed."""
-        model = self._moving(key, ModelState.OFFLOADING)
+        model = self.moving(key, ModelState.OFFLOADING)
         if model is None:
             return
         assert model.weights is not None
-        self._end_first_run(model)
+        self._state.end_first_run(model)
         budget = self._state.device_of(model).budget
         budget.stay(model.weights)
         if 0 < retained_bytes < model.weights.size_bytes:
@@ -116,17 +116,16 @@ class Departures:
 
     def offload_failed(self, key: ModelKey, now: float) -> None:
         """The host did not take it after all: then it goes altogether."""
-        model = self._moving(key, ModelState.OFFLOADING)
+        model = self.moving(key, ModelState.OFFLOADING)
         if model is not None:
             model.can_offload = False
             self._leave_context(model)
             self.send_away(model, now)
 
-    def _moving(self, key: ModelKey, state: ModelState) -> ModelRecord | None:
+    def moving(self, key: ModelKey, state: ModelState) -> ModelRecord | None:
         """The model whose move has just ended; None if that is no longer awaited."""
         model = self._state.models.get(key)
-        worker = self._state.workers.get(model.worker or "") if model else None
-        if model is None or model.state is not state or worker is None or worker.state is not WorkerState.UP:
+        if model is None or model.state is not state or not self._state.is_up(model):
             return None
         return model
 
@@ -140,7 +139,7 @@ class Departures:
         model = self._state.models.get(key)
         if model is None or model.state not in ON_THE_MOVE or now < model.move_deadline_s:
             return
-        worker = self._state.workers.get(model.worker or "")
+        worker = self._state.worker_of(model)
         if worker is not None:
             self._workers.kill(worker, f"{model.state} {key} took too long")
 
@@ -220,14 +219,9 @@ class Departures:
         if model.weights is not None:
             self._state.release(model.weights)
             model.weights = None
-        self._end_first_run(model)
+        self._state.end_first_run(model)
         self.release_host(model)
         self._forget_states(model)
-
-    def _end_first_run(self, model: ModelRecord) -> None:
-        if model.first_run is not None:
-            self._state.release(model.first_run)
-            model.first_run = None
 
     def release_host(self, model: ModelRecord) -> None:
         """The host's copy of the weights is gone."""

@@ -97,7 +97,7 @@ class Dispatch:
     def _serve_hold(self, device: DeviceRecord, hold: HoldRecord, turn: Turn, now: float) -> bool:
         claim = self._holds.claim(hold)
         if self._holds.take(hold, device, self._room_for(device, claim, turn)):
-            self._took(turn, hold.size_bytes)
+            turn.spare_bytes -= hold.size_bytes
             return True
         if self._waits(device, claim, turn, now):
             return False
@@ -107,7 +107,7 @@ class Dispatch:
     def _serve_arriving(self, device: DeviceRecord, model: ModelRecord, place: float, turn: Turn, now: float) -> bool:
         claim = self._loads.claim(model, device, place)
         if self._loads.bring_in(model, device, self._room_for(device, claim, turn), now):
-            self._took(turn, claim.needed_bytes)
+            turn.spare_bytes -= claim.needed_bytes
             return True
         if not model.may_evict and not model.queue:
             self._loads.stand_by(model)
@@ -119,19 +119,14 @@ class Dispatch:
 
     def _waits(self, device: DeviceRecord, claim: Claim, turn: Turn, now: float) -> bool:
         """Have room made for a newcomer that found none; False where it can't be had whatever happens."""
-        if turn.blocked and not self._passes(claim, turn):
+        if turn.blocked and not turn.yields_to(claim.priority):
             return True
-        own_turn = Turn(summoned=turn.summoned) if turn.blocked else turn
-        return self._room.make(device, self._with_kept(device, claim), own_turn, now)
+        return self._room.make(device, self._with_kept(device, claim), turn.for_another(), now)
 
     def _room_for(self, device: DeviceRecord, claim: Claim, turn: Turn) -> float:
         """What a newcomer may take: not what others keep, the blocked one needs, or the next who only lacks a slot."""
         free_bytes = self._room.free_bytes(device, claim) - self._kept_bytes(device, claim)
-        return free_bytes if self._passes(claim, turn) else min(free_bytes, turn.spare_bytes)
-
-    def _passes(self, claim: Claim, turn: Turn) -> bool:
-        """Whether it need not wait for who is blocked: that one came to its place by age, and is of lower priority."""
-        return turn.blocked and claim.priority < turn.priority
+        return free_bytes if turn.yields_to(claim.priority) else min(free_bytes, turn.spare_bytes)
 
     def _kept_bytes(self, device: DeviceRecord, claim: Claim) -> int:
         """Bytes of whoever has a better place, and no lower priority, and waits for a slot alone."""
@@ -151,9 +146,6 @@ class Dispatch:
         most_bytes = max(claim.needed_bytes, self._room.obtainable_bytes(device, claim))
         needed_bytes = min(claim.needed_bytes + kept_bytes, most_bytes)
         return replace(claim, needed_bytes=needed_bytes)
-
-    def _took(self, turn: Turn, size_bytes: int) -> None:
-        turn.spare_bytes -= size_bytes
 
     def claim_of(self, model: ModelRecord, device: DeviceRecord, place: float) -> Claim:
         """What a model in line needs: its next run or step, or to come into memory."""

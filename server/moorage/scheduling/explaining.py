@@ -49,8 +49,8 @@ def explain(state: State, room: Room, key: ModelKey, rows: int, priority: int, n
         needed_bytes=needed_bytes,
         free_bytes=device.budget.free_for(share),
         missing_bytes=max(0, missing_bytes) if victims is None else 0,
-        evict=tuple(_holder(state, victim) for victim in victims or () if victim.way in _EVICTING),
-        preempt=tuple(_preempted(state, victim) for victim in victims or () if victim.way in _PREEMPTING),
+        evict=tuple(_holder(victim) for victim in victims or () if victim.way in _EVICTING),
+        preempt=tuple(_holder(victim) for victim in victims or () if victim.way in _PREEMPTING),
         holders=_holders(state, device),
         reason=_REASONS[verdict],
     )
@@ -83,12 +83,7 @@ def _verdict(claim: Claim, budget: DeviceBudget, victims: list[Victim] | None, o
     return Verdict.WAIT if not ways or ways & {Way.WAIT, Way.DRAIN} else Verdict.EVICT
 
 
-def _holder(state: State, victim: Victim) -> Holder:
-    kind = _KINDS.get(victim.way, "weights")
-    return Holder(str(victim.key), kind, victim.size_bytes, state.models[victim.key].share.priority)
-
-
-def _preempted(state: State, victim: Victim) -> Holder:
+def _holder(victim: Victim) -> Holder:
     return Holder(str(victim.key), _KINDS.get(victim.way, "weights"), victim.size_bytes, victim.priority)
 
 

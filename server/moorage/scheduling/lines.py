@@ -1,7 +1,7 @@
 """What each model waits for, and its place among those who wait on its device."""
 
 from moorage.domain.model import ModelState
-from moorage.scheduling.records import ModelRecord, WorkerState
+from moorage.scheduling.records import ModelRecord
 from moorage.scheduling.state import State
 
 
@@ -24,8 +24,8 @@ class Lines:
             self._state.stir(device.name)
         if model.first_run is not None and ready is None and model.state is ModelState.RESIDENT:
             # Whoever it was leased for has gone.
-            self._state.release(model.first_run)
-            model.first_run = None
+            self._state.end_first_run(model)
+            self._state.stir(device.name)
 
     def leave(self, model: ModelRecord) -> None:
         """The model is about to be nowhere."""
@@ -35,11 +35,9 @@ class Lines:
 
     def _ready_place(self, model: ModelRecord) -> float | None:
         """The best place of its work, if it could have a run or a step now."""
-        if model.state is not ModelState.RESIDENT or model.run is not None or not self._is_up(model):
+        if model.state is not ModelState.RESIDENT or model.run is not None or not self._state.is_up(model):
             return None
         head = model.queue.head
-        if not model.active:  # the norm
-            return self._state.place_of(model, head) if head is not None else None
         going = [entry.priority for entry in model.active.values() if entry.leaving is None]
         if not going:
             return self._state.place_of(model, head) if head is not None else None
@@ -55,7 +53,7 @@ class Lines:
         if model.state is ModelState.RESIDENT:
             return None
         absent = model.state is ModelState.LOADING and model.weights is None
-        offloaded = model.state is ModelState.OFFLOADED and self._is_up(model)
+        offloaded = model.state is ModelState.OFFLOADED and self._state.is_up(model)
         if not (absent or offloaded):
             return None
         places = []
@@ -65,7 +63,3 @@ class Lines:
         if model.wanted or absent:
             places.append(self._state.place(model, model.asked_s, model.share.priority))
         return min(places, default=None)
-
-    def _is_up(self, model: ModelRecord) -> bool:
-        worker = self._state.workers.get(model.worker or "")
-        return worker is not None and worker.state is WorkerState.UP

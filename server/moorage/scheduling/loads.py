@@ -86,11 +86,11 @@ class Loads:
         return largest.budget.too_large(f"model '{model.key.name}'", least_bytes(model, largest))
 
     def _short(self, model: ModelRecord, device: DeviceRecord) -> int:
-        return self._room.missing_bytes(device, self._claim(model, device, 0.0))
+        return self._room.missing_bytes(device, self.claim(model, device, 0.0))
 
     def _cost(self, model: ModelRecord, device: DeviceRecord, now: float) -> float:
         """What it would cost others to have the model here."""
-        claim = self._claim(model, device, now)
+        claim = self.claim(model, device, now)
         missing_bytes = self._room.missing_bytes(device, claim)
         if missing_bytes <= 0:
             return 0.0
@@ -121,7 +121,8 @@ class Loads:
         limit_bytes = model.semaphore.limit_bytes
         return run_bytes if limit_bytes is None else min(run_bytes, limit_bytes)
 
-    def _claim(self, model: ModelRecord, device: DeviceRecord, place: float) -> Claim:
+    def claim(self, model: ModelRecord, device: DeviceRecord, place: float) -> Claim:
+        """What the model needs to come in."""
         waiting = model.queue.best_priority
         priority = model.share.priority if waiting is None else waiting
         if model.wanted:
@@ -170,10 +171,6 @@ class Loads:
             self.set_deadline(model, now)
             self._state.building[model.key] = None
 
-    def claim(self, model: ModelRecord, device: DeviceRecord, place: float) -> Claim:
-        """What the model needs to come in."""
-        return self._claim(model, device, place)
-
     def refuse(self, model: ModelRecord, device: DeviceRecord, claim: Claim) -> None:
         """It can't be had beside what stays: tell those who wait."""
         free_bytes = self._room.obtainable_bytes(device, claim)
@@ -205,7 +202,7 @@ class Loads:
         if model is None or now < model.load_deadline_s or model.failure is not None:
             return
         error = LoadFailed(key.name, f"not loaded within {model.spec.load_timeout_s:g} s")
-        worker = self._state.workers.get(model.worker or "")
+        worker = self._state.worker_of(model)
         if model.state is ModelState.OFFLOADED or (model.state is ModelState.LOADING and model.weights is None):
             self._out_of_time(model)
         elif model.state is not ModelState.LOADING:

@@ -58,9 +58,8 @@ class Ready:
             return True
         if turn.blocked and not self._goes_on(model, turn):
             return False
-        own_turn = Turn(summoned=turn.summoned) if turn.blocked else turn
-        above = turn.priority if turn.blocked else None
-        refused = model.run is None and self._is_short(device, self.claim(model, place, above), model, own_turn, now)
+        claim = self.claim(model, place, turn.priority if turn.blocked else None)
+        refused = model.run is None and self._is_short(device, claim, model, turn.for_another(), now)
         # Who is next has a place of their own: it is found anew, as for everything that changed.
         return refused or model.run is not None
 
@@ -77,9 +76,7 @@ class Ready:
     def _goes_on(self, model: ModelRecord, turn: Turn) -> bool:
         """Whether this model need not wait for the blocked one: it has higher priority, or its running steps are what
         that one waits for and may not put out."""
-        if not turn.blocked:
-            return False
-        return self.priority(model) < turn.priority or (turn.going_on and bool(going(model)))
+        return turn.yields_to(self.priority(model)) or (turn.going_on and bool(going(model)))
 
     def _is_short(self, device: DeviceRecord, claim: Claim, model: ModelRecord, turn: Turn, now: float) -> bool:
         """Deal with a model that found no room; whether that was to refuse its first request."""

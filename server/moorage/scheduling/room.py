@@ -34,6 +34,14 @@ class Turn:
     passed_arriving: int = 0
     passed_ready: int = 0
 
+    def yields_to(self, priority: int) -> bool:
+        """Whether somebody of that priority need not wait for who is blocked: age alone gave that one its place."""
+        return self.blocked and priority < self.priority
+
+    def for_another(self) -> "Turn":
+        """What somebody who need not wait for who is blocked has made room in: the same turn where nobody is."""
+        return Turn(summoned=self.summoned) if self.blocked else self
+
 
 class Room:
     """Finds victims, and sends them away."""

@@ -47,9 +47,7 @@ class Runs:
         """Lease the workspace and send the run, or step, off. The room for it was seen to be there."""
         assert model.worker is not None
         device = self._state.device_of(model)
-        if model.first_run is not None:
-            device.budget.release(model.first_run)
-            model.first_run = None
+        self._state.end_first_run(model)
         rows = sum(entry.request.rows for entry in entries)
         workspace_bytes = model.spec.memory.workspace_bytes(rows)
         lease = device.budget.acquire(str(model.key), LeaseKind.WORKSPACE, workspace_bytes, model.semaphore)

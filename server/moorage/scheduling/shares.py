@@ -28,13 +28,9 @@ class Shares:
     def can_change(self, key: ModelKey, share: SharePolicy) -> int:
         """Bytes that are missing for what a model is to have reserved; 0 if it can be had."""
         model = self._state.models[key]
-        growth_bytes = max(0, share.reserved_bytes - model.semaphore.held_bytes) - model.semaphore.unfilled_bytes
         if model.device is None:
             return 0
-        device = self._state.device_of(model)
-        if model.semaphore not in device.budget.shares:
-            return max(0, share.reserved_bytes - device.budget.configured_bytes)
-        return max(0, growth_bytes - device.budget.free_for(None))
+        return self._state.device_of(model).budget.missing_to_reserve(model.semaphore, share.reserved_bytes)
 
     def changed(self, key: ModelKey, share: SharePolicy) -> None:
         """An operator gave a model another standing. What it holds already stays; a reservation is kept from now on,
@@ -42,15 +38,13 @@ class Shares:
         model = self._state.models.get(key)
         if model is None or self.can_change(key, share) > 0:
             return
-        semaphore = model.semaphore
-        if model.device is not None and semaphore in self._state.device_of(model).budget.shares:
-            self._state.device_of(model).budget.change_share(
-                semaphore, reserved_bytes=share.reserved_bytes, limit_bytes=share.limit_bytes
-            )
+        reserved_bytes, limit_bytes = share.reserved_bytes, share.limit_bytes
+        if model.device is None:
+            model.semaphore.reserved_bytes, model.semaphore.limit_bytes = reserved_bytes, limit_bytes
         else:
-            semaphore.reserved_bytes, semaphore.limit_bytes = share.reserved_bytes, share.limit_bytes
-        model.share = share
-        if model.device is not None:
+            budget = self._state.device_of(model).budget
+            budget.change_share(model.semaphore, reserved_bytes=reserved_bytes, limit_bytes=limit_bytes)
             self._state.stir(model.device)
+        model.share = share
         self._requests.refuse_what_never_fits(model)
         self._state.touch(model)

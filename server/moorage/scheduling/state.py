@@ -11,7 +11,7 @@ from moorage.scheduling.claims import Claim
 from moorage.scheduling.line import Line
 from moorage.scheduling.policy import MOORAGE, Policy, Waiting
 from moorage.scheduling.queue import Entry
-from moorage.scheduling.records import ModelRecord, WorkerRecord
+from moorage.scheduling.records import ModelRecord, WorkerRecord, WorkerState
 from moorage.scheduling.timers import Timers
 
 
@@ -165,6 +165,21 @@ class State:
     def place_of(self, model: ModelRecord, entry: Entry) -> float:
         """The place in its device's lines of one request."""
         return self.place(model, entry.request.arrived_s, entry.priority)
+
+    def worker_of(self, model: ModelRecord) -> WorkerRecord | None:
+        """The process that a model lives in, if it lives in one."""
+        return self.workers.get(model.worker or "")
+
+    def is_up(self, model: ModelRecord) -> bool:
+        """Whether a model's process answers, and was not told to end."""
+        worker = self.worker_of(model)
+        return worker is not None and worker.state is WorkerState.UP
+
+    def end_first_run(self, model: ModelRecord) -> None:
+        """Give up what was leased for a model's first run. Whether anybody is to be told is for the caller to say."""
+        if model.first_run is not None:
+            self.device_of(model).budget.release(model.first_run)
+            model.first_run = None
 
     def is_open(self, entry: Entry) -> bool:
         """Whether a request still waits for its outcome."""

@@ -32,7 +32,7 @@ class States:
     def way_back_s(self, model: ModelRecord, entry: Entry) -> float:
         """Seconds that it would cost to have a running request where it is now: by the host, or by its steps again."""
         size_bytes = entry.state.size_bytes if entry.state is not None else 0
-        return min(2 * size_bytes / HOST_BYTES_PER_S, entry.steps * model.measured.step_s)
+        return min(_host_s(size_bytes), entry.steps * model.measured.step_s)
 
     def give_way(self, model: ModelRecord, entry: Entry, now: float) -> None:
         """Have a running request leave at the next step: to the host, or, where that costs less, to begin again."""
@@ -42,7 +42,7 @@ class States:
         again_s = entry.steps * model.measured.step_s
         if entry.host is not None and not device.host.resize(entry.host, size_bytes):
             self.release_host(model, entry)
-        elif entry.host is None and again_s > 2 * size_bytes / HOST_BYTES_PER_S:
+        elif entry.host is None and again_s > _host_s(size_bytes):
             entry.host = device.host.acquire(str(model.key), LeaseKind.STATE, size_bytes)
         entry.leaving = Leaving.SUSPEND if entry.host is not None else Leaving.DROP
         entry.preemptions += 1
@@ -52,8 +52,7 @@ class States:
 
     def flush(self, model: ModelRecord, now: float) -> None:
         """Tell the worker which states are to go, unless it computes with them just now."""
-        worker = self._state.workers.get(model.worker or "")
-        if model.run is not None or worker is None or worker.state is not WorkerState.UP:
+        if model.run is not None or model.worker is None or not self._state.is_up(model):
             return
         if model.state is ModelState.UNLOADING:
             return  # They go with the model.
@@ -61,7 +60,7 @@ class States:
         for leaving, action in ((Leaving.SUSPEND, Suspend), (Leaving.DROP, Drop)):
             ids = tuple(entry.request.request_id for entry in untold if entry.leaving is leaving)
             if ids:
-                self._state.actions.append(action(model.key, worker.worker, ids))
+                self._state.actions.append(action(model.key, model.worker, ids))
         for entry in untold:
             entry.told = True
         if untold:
@@ -71,7 +70,7 @@ class States:
     def overdue(self, key: ModelKey, now: float) -> None:
         """States that were to go did not, in all the time that they had."""
         model = self._state.models.get(key)
-        worker = self._state.workers.get(model.worker or "") if model else None
+        worker = self._state.worker_of(model) if model else None
         if model is None or worker is None or now < model.states_deadline_s:
             return
         if any(entry.told for entry in model.active.values()):
@@ -112,7 +111,7 @@ class States:
 
     def _awaited(self, key: ModelKey) -> ModelRecord | None:
         model = self._state.models.get(key)
-        worker = self._state.workers.get(model.worker or "") if model else None
+        worker = self._state.worker_of(model) if model else None
         return model if worker is not None and worker.state is not WorkerState.DOWN else None
 
     def _told(self, model: ModelRecord, request_ids: tuple[int, ...]) -> list[Entry]:
@@ -143,3 +142,13 @@ def going(model: ModelRecord) -> list[Entry]:
     """Running requests that are to stay so, in the order of their places."""
     staying = [entry for entry in model.active.values() if entry.leaving is None]
     return sorted(staying, key=lambda entry: entry.place)
+
+
+def next_step_bytes(model: ModelRecord, entry: Entry) -> int:
+    """What a step of this running request alone takes beyond what it keeps."""
+    return model.spec.memory.workspace_bytes(entry.request.rows) + model.measured.state_growth_bytes
+
+
+def _host_s(size_bytes: int) -> float:
+    """Seconds that a state's way to the host and back is taken to cost."""
+    return 2 * size_bytes / HOST_BYTES_PER_S

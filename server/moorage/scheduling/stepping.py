@@ -13,7 +13,7 @@ from moorage.scheduling.records import ModelRecord
 from moorage.scheduling.requests import Requests
 from moorage.scheduling.runs import MayJoin, Runs
 from moorage.scheduling.state import DeviceRecord, State
-from moorage.scheduling.states import States, going
+from moorage.scheduling.states import States, going, next_step_bytes
 
 
 class Steps:
@@ -28,12 +28,11 @@ class Steps:
     def needed_bytes(self, model: ModelRecord, first: Entry | None) -> int:
         """What the smallest next step takes: that of a running request, else of the one whose turn it is to join."""
         running = going(model)
-        memory = model.spec.memory
         if running:
-            return memory.workspace_bytes(running[0].request.rows) + model.measured.state_growth_bytes
+            return next_step_bytes(model, running[0])
         if first is None:
             return 0
-        return memory.workspace_bytes(first.request.rows) + self._joining_bytes(model, first)
+        return model.spec.memory.workspace_bytes(first.request.rows) + self._joining_bytes(model, first)
 
     def _joining_bytes(self, model: ModelRecord, entry: Entry) -> int:
         """What its state may come to in its first step, or in the next one where it was suspended."""
@@ -86,9 +85,7 @@ class Steps:
     def _take_states(self, model: ModelRecord, members: list[Entry], joiners: list[Entry]) -> None:
         """Lease what the states may come to in this step."""
         device = self._state.device_of(model)
-        if model.first_run is not None:
-            device.budget.release(model.first_run)
-            model.first_run = None
+        self._state.end_first_run(model)
         for entry in members:
             assert entry.state is not None
             grown = device.budget.resize(entry.state, entry.state.size_bytes + model.measured.state_growth_bytes)
@@ -117,26 +114,25 @@ class Steps:
             for entry in leaving:
                 self._states.give_way(model, entry, now)
 
-    def squeeze(self, model: ModelRecord, device: DeviceRecord, now: float) -> bool:
+    def squeeze(self, model: ModelRecord, device: DeviceRecord, now: float) -> None:
         """Running requests outgrew what there is for them: the last to come gives way. One that is left takes its step
-        in what room there is, and is given up where that is too little. Whether it took the step.
+        in what room there is, and is given up where that is too little.
         """
         running = going(model)
         if any(entry.leaving is not None for entry in model.active.values()) or not running:
-            return False
+            return
         if len(running) > 1:
             self._states.give_way(model, running[-1], now)
-            return False
+            return
         entry = running[0]
         workspace_bytes = model.spec.memory.workspace_bytes(entry.request.rows)
         if workspace_bytes <= min(device.budget.free_for(model.semaphore), model.semaphore.room_bytes):
             self._runs.begin(model, running, StepPlan((), ()), now)
-            return True
+            return
         what = f"a step of {entry.request.rows} rows of model '{model.key.name}'"
         error = device.budget.exhausted(what, workspace_bytes, device.budget.free_for(model.semaphore))
         self._requests.give_up(model, entry, error)
         self._states.flush(model, now)
-        return False
 
     def finished(self, run_id: int, results: tuple[StepResult, ...], now: float) -> None:
         """A step came back: answer those who are done, and learn what the others keep."""

@@ -97,7 +97,7 @@ class Workers:
 
     def leave(self, model: ModelRecord) -> None:
         """A model no longer needs its worker."""
-        worker = self._state.workers.get(model.worker or "")
+        worker = self._state.worker_of(model)
         model.worker = None
         if worker is not None:
             worker.models.pop(model.key, None)

@@ -97,21 +97,13 @@ class Transfers:
             model.lane.finish()
 
     def _collect_garbage(self, key: ModelKey, runtime: Runtime) -> None:
-        """Free what nobody can reach any more, such as tensors in cycles: the ledger is about to call it free."""
+        """Where it is of use: what loading left behind, and what keeps a model's memory. To look at every object of
+        the process stops all its models for a tenth of a second, with torch.
+        """
         if key not in self._tidy or runtime.retained_bytes():
-            _collect_all()
-        else:
             gc.collect()
         self._tidy.add(key)
 
     def _release(self) -> None:
-        _collect_all()
+        gc.collect()
         release_freed_memory(self._device)
-
-
-def _collect_all() -> None:
-    """Look at every object of the process once, which with torch stops all its models for a tenth of a second, and
-    then let the collector leave those alone that are there: what it looks at from now on is only what is new."""
-    gc.unfreeze()
-    gc.collect()
-    gc.freeze()

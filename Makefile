@@ -51,8 +51,10 @@ test: check fetch-kserve try-perf-analyzer  ## everything that a machine without
 	HF_HUB_OFFLINE=1 $(BIN)/python -m pytest tests/unit --cov --cov-report=term:skip-covered
 	HF_HUB_OFFLINE=1 $(BIN)/python -m pytest --ignore tests/unit
 
-soak: $(VENV)/.dev  ## the scheduler against twenty times as many random worlds; half an hour
+soak: $(VENV)/.dev  ## twenty times as many random worlds, and the trials of memory in full; three quarters of an hour
 	MOORAGE_TEST_EXAMPLES=40000 $(BIN)/python -m pytest tests/properties tests/simulation tests/gpu
+	HF_HUB_OFFLINE=1 $(BIN)/python -m tests.integration.memory.six_models
+	HF_HUB_OFFLINE=1 $(BIN)/python -m tests.integration.memory.preemption long
 
 bench: $(VENV)/.dev  ## beside a raw grpc.aio server, the core alone, and priorities; ten minutes
 	$(BIN)/python -m benchmarks.hot_path

@@ -14,11 +14,12 @@ from tests.gpu.check_budget import check_budget
 from tests.gpu.check_cap import check_cap
 from tests.gpu.check_ledger import check_ledger
 from tests.gpu.check_others import check_others
+from tests.gpu.check_passing import check_passing
 from tests.gpu.check_preemption import check_preemption
 from tests.gpu.check_restore import check_restore
 from tests.gpu.findings import Finding, Verdict, all_well, failed, table
 from tests.gpu.machine import Machine
-from tests.gpu.repository import write_heavy_models, write_models_in_steps
+from tests.gpu.repository import write_heavy_models, write_models_in_steps, write_passers
 from tests.gpu.serving import Served, serving
 
 # No check may take longer, nor all of them together.
@@ -43,6 +44,7 @@ class Run:
                 _say(f"{card.name}, {card.total_bytes / 1024**3:.0f} GiB")
             await self._served("heavy", write_heavy_models, lambda served: self._heavy(served, card, _used(card)))
             await self._served("stepped", write_models_in_steps, self._stepped)
+            await self._served("passing", write_passers, lambda served: self._passing(served, card, _used(card)))
         await self._check("cap", lambda: check_cap(self.machine, self.machine.folder_for("cap")))
 
     async def _heavy(self, served: Served, card: Card | None, idle_bytes: int) -> None:
@@ -54,6 +56,9 @@ class Run:
 
     async def _stepped(self, served: Served) -> None:
         await self._check("preemption", lambda: check_preemption(self.machine, served), served)
+
+    async def _passing(self, served: Served, card: Card | None, idle_bytes: int) -> None:
+        await self._check("passing", lambda: check_passing(self.machine, served, card, idle_bytes), served)
 
     async def _served(
         self, name: str, write: Callable[[Machine, Path], None], use: Callable[[Served], Awaitable[None]]

@@ -10,6 +10,8 @@ HEAVY_MODELS = tuple(f"heavy{number}" for number in range(6))
 HEAVY_GIB = 8.0
 STATE_GIB = 4.5
 GREEDY_GIB = 12.0
+PASSED_GIB = 18.0
+PASSERS = ("passer", "other-passer")
 STEPS = 60
 STEP_S = 0.05
 # Tensors of whole segments of CUDA's allocator, so that what is allocated is exactly what is held.
@@ -132,6 +134,22 @@ URGENT = """
             return {"began": torch.full((batch.rows, 1), began_s, dtype=torch.float64)}
 """
 
+PASSER = """
+    class Passer(Model):
+        \"\"\"Takes as much memory as it declares, and says how much of the card all processes use then.\"\"\"
+
+        def load(self, context):
+            self.device = context.device
+            self.weight = torch.ones(1, device=self.device)
+            self.take_bytes = context.parameters["take_bytes"]
+
+        def infer(self, inputs, batch):
+            taken = torch.zeros(self.take_bytes, dtype=torch.uint8, device=self.device)
+            taken[-1].item()
+            free, total = torch.cuda.mem_get_info(self.device) if self.device != "cpu" else (0, 0)
+            return {"used": torch.full((batch.rows, 1), total - free, dtype=torch.int64)}
+"""
+
 TAKER = """
     class Taker(Model):
         \"\"\"Takes so many MiB as it is asked for, and says whether it got them.\"\"\"
@@ -183,6 +201,16 @@ def write_models_in_steps(machine: Machine, folder: Path) -> None:
         size_bytes = machine.size_bytes(gib)
         memory = {"weights": MIB, "workspace_fixed": size_bytes + MIB}
         _write(folder / name, URGENT, {"began": "FP64"}, memory, 1, {"take_bytes": size_bytes})
+
+
+def write_passers(machine: Machine, folder: Path) -> None:
+    """Two models, each in a worker of its own, that need most of the budget for every run."""
+    size_bytes = machine.size_bytes(PASSED_GIB)
+    memory = {"weights": MIB, "workspace_fixed": size_bytes + MIB}
+    for name in PASSERS:
+        _write(folder / name, PASSER, {"used": "INT64"}, memory, parameters={"take_bytes": size_bytes})
+    with (folder / PASSERS[1] / "model.toml").open("a") as file:
+        file.write('[placement]\nisolation = "dedicated"\n')
 
 
 def _write(

@@ -71,7 +71,7 @@ def waiting_claims(
     """
     state = scheduler.state
     ready = without_slot or device.runs < device.limits.run_slots
-    lines = [device.arriving] + ([device.ready] if ready else [])
+    lines = ([device.ready] if ready else []) + [device.arriving]
     claims: list[tuple[float, Claim, ModelRecord | None]] = []
     for line in lines:
         for waiter in line:
@@ -154,6 +154,8 @@ def check_turns(scheduler: Scheduler, began: list[int], was: Before, now: float)
         if model is not None and model.state is ModelState.RESIDENT and _waits_for_itself(model, claim):
             continue
         for run in runs:
+            if state.models[run.key].closing:
+                continue  # It may be what the blocked one waits for: it goes for good when its work is done.
             joined = [entry for entry in run.entries if entry.request.request_id not in was.going]
             took = run.workspace.size_bytes + sum(entry.state.size_bytes for entry in joined if entry.state)
             took -= was.first_runs.get(run.key, 0)

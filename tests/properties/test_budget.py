@@ -1,8 +1,10 @@
 """The ledger and the models' semaphores against the simplest account of them: a list of sizes."""
 
+import os
 from dataclasses import dataclass
 
-from hypothesis import settings
+import pytest
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     Bundle,
@@ -16,8 +18,10 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from moorage.scheduling.budget import EXECUTION_KINDS, DeviceBudget, Lease, LeaseKind, Want
+from moorage.scheduling.budget import EXECUTION_KINDS, DeviceBudget, Lease, LeaseKind, Want, acquire_all
 from moorage.scheduling.semaphore import MemorySemaphore
+
+EXAMPLES = int(os.environ.get("MOORAGE_TEST_EXAMPLES", "2000"))
 
 sizes = st.integers(0, 40)
 kinds = st.sampled_from(LeaseKind)
@@ -78,7 +82,7 @@ class BudgetMachine(RuleBasedStateMachine):
         fits = sum(size for _, size in asked) <= self.free_for(owner)
         fits = fits and (executing_bytes == 0 or self.within_limit(owner, executing_bytes))
         over = owner is not None and self.shares[owner].room_bytes < 0
-        got = self.budget.acquire_all([Want("owner", kind, size, self.share(owner)) for kind, size in asked])
+        got = acquire_all([Want(self.budget, "owner", kind, size, self.share(owner)) for kind, size in asked])
         assert (got is not None) == (fits and not over)
         if got is None:
             return multiple()
@@ -163,5 +167,25 @@ class BudgetMachine(RuleBasedStateMachine):
         assert self.budget.free_for(None) == self.free_for(None)
 
 
+@settings(max_examples=300, deadline=None)
+@given(capacities=st.lists(st.integers(0, 50), min_size=2, max_size=3), asked=st.lists(st.integers(0, 30), max_size=6))
+def test_over_several_devices_it_is_all_or_nothing(capacities: list[int], asked: list[int]) -> None:
+    budgets = [DeviceBudget(f"cuda:{number}", capacity_bytes) for number, capacity_bytes in enumerate(capacities)]
+    wants = [
+        Want(budgets[number % len(budgets)], "model", LeaseKind.WEIGHTS, size_bytes)
+        for number, size_bytes in enumerate(asked)
+    ]
+    sums = [sum(asked[number :: len(budgets)]) for number in range(len(budgets))]
+    leases = acquire_all(wants)
+    fits = all(needed <= capacity for needed, capacity in zip(sums, capacities, strict=True))
+    assert (leases is not None) == fits
+    assert [budget.leased_bytes for budget in budgets] == (sums if fits else [0] * len(budgets))
+    for lease, want in zip(leases or (), wants, strict=False):
+        assert (lease.device, lease.size_bytes) == (want.budget.device, want.size_bytes)
+        want.budget.release(lease)
+    assert not any(budget.leased_bytes for budget in budgets)
+
+
+@pytest.mark.timeout(300 + EXAMPLES // 10)
 def test_budget() -> None:
-    run_state_machine_as_test(BudgetMachine, settings=settings(max_examples=200, deadline=None))
+    run_state_machine_as_test(BudgetMachine, settings=settings(max_examples=EXAMPLES, deadline=None))

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from itertools import combinations
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -18,15 +19,20 @@ def stages(draw: st.DrawFn) -> list[list[Victim]]:
     number = 0
     for stage in sizes:
         victims.append([])
+        way = draw(st.sampled_from([Way.EVICT, Way.SUSPEND]))
         for size_bytes in stage:
             number += 1
             priority, worth = draw(st.integers(1, 3)), draw(st.sampled_from([0.0, 0.5, 1.0]))
-            victims[-1].append(Victim(Way.EVICT, ModelKey(f"m{number}", 1), size_bytes, priority, worth))
+            victims[-1].append(Victim(way, ModelKey(f"m{number}", 1), size_bytes, priority, worth))
     return victims
 
 
 def freed(victims: Sequence[Victim]) -> int:
     return sum(victim.size_bytes for victim in victims)
+
+
+def lost(victims: Sequence[Victim]) -> float:
+    return sum(victim.worth * victim.size_bytes for victim in victims)
 
 
 def severity(candidates: list[list[Victim]], victim: Victim) -> tuple[int, int, float]:
@@ -53,11 +59,43 @@ def test_it_is_enough_and_nobody_could_be_spared(candidates: list[list[Victim]],
 def test_nobody_is_touched_before_all_milder_ones_are_not_enough(
     candidates: list[list[Victim]], needed_bytes: int
 ) -> None:
+    """By stage and by priority, and of idle weights by worth as well."""
     chosen = choose(candidates, needed_bytes) or []
     everybody = [victim for stage in candidates for victim in stage]
     for victim in chosen:
-        milder = [other for other in everybody if severity(candidates, other) < severity(candidates, victim)]
+        parts = 2 if victim.way is Way.SUSPEND else 3
+        touched = severity(candidates, victim)[:parts]
+        milder = [other for other in everybody if severity(candidates, other)[:parts] < touched]
         assert freed(milder) < needed_bytes, f"{victim} went though {milder} would have done"
+
+
+@settings(max_examples=500, deadline=None)
+@given(
+    victims=st.lists(st.tuples(st.integers(1, 20), st.floats(0.0, 1.0)), min_size=1, max_size=7),
+    needed_bytes=st.integers(1, 80),
+)
+def test_what_is_lost_is_at_most_twice_what_had_to_be(victims: list[tuple[int, float]], needed_bytes: int) -> None:
+    everybody = [
+        Victim(Way.SUSPEND, ModelKey(f"m{number}", 1), size_bytes, 3, worth)
+        for number, (size_bytes, worth) in enumerate(victims)
+    ]
+    chosen = choose([everybody], needed_bytes)
+    if chosen is None:
+        return
+    enough = [
+        part
+        for count in range(1, len(everybody) + 1)
+        for part in combinations(everybody, count)
+        if freed(part) >= needed_bytes
+    ]
+    assert lost(chosen) <= 2 * min(lost(part) for part in enough) + 1e-9
+
+
+@pytest.mark.parametrize("way", [Way.SUSPEND, Way.EVICT])
+def test_running_work_that_costs_less_than_two_others_goes_alone(way: Way) -> None:
+    sizes = [(9, 0.1), (9, 0.2), (10, 0.21)]
+    victims = [Victim(way, ModelKey(f"m{size}{worth}", 1), size, 3, worth) for size, worth in sizes]
+    assert choose([victims], 10) == (victims[2:] if way is Way.SUSPEND else victims[:2])
 
 
 @settings(max_examples=300, deadline=None)

@@ -115,8 +115,10 @@ class World(Performing):
             process.host.pop(key)
             self.send(events.ModelRestored(key, 0.5))
         elif move == "offload":
-            process.host[key] = process.weights.pop(key)
-            self.send(events.ModelOffloaded(key))
+            whole_bytes = process.host[key] = process.weights.pop(key)
+            if retained_bytes:
+                retained_bytes = process.weights[key] = min(retained_bytes, whole_bytes)
+            self.send(events.ModelOffloaded(key, retained_bytes))
         else:
             retained_bytes = min(retained_bytes, process.weights.pop(key, 0))
             process.host.pop(key, None)

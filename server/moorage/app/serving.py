@@ -9,7 +9,7 @@ from typing import Any
 
 from moorage import __version__
 from moorage.app.capping import Caps
-from moorage.app.memory import Memory
+from moorage.app.footprints import RememberedFootprints
 from moorage.app.watching import watch_devices
 from moorage.config import Address, Settings
 from moorage.devices import heap
@@ -83,16 +83,17 @@ async def serving(settings: Settings) -> AsyncIterator[Server]:
     engine.attach(pool)
     engine.observe(Caps(scheduler.state, pool).decided)
     catalog = Catalog()
-    memory = Memory(settings.server.footprints, engine)
-    await memory.recall()
-    control = Control(engine, catalog, DiskRepository(settings.repository.path), memory.of)
+    remembered = RememberedFootprints(settings.server.footprints, engine)
+    await remembered.recall()
+    engine.observe(remembered.decided)
+    control = Control(engine, catalog, DiskRepository(settings.repository.path), remembered.of)
     backend = Backend(engine, catalog, control)
     patience = _Patience()
     async with contextlib.AsyncExitStack() as stack:
         stack.push_async_callback(lambda: pool.close(patience.workers_s))
         owner = asyncio.create_task(engine.run(), name="engine")
         stack.push_async_callback(_cancel, owner)
-        stack.push_async_callback(memory.keep)
+        stack.push_async_callback(remembered.keep)
         stack.callback(control.close)
         await control.register_all()
         listener = Listener(backend, _listener_settings(settings))
@@ -105,7 +106,7 @@ async def serving(settings: Settings) -> AsyncIterator[Server]:
             stack.push_async_callback(lambda: http.stop(patience.connections_s))
         # Only now, as an address that is taken must not cost the loading of models first.
         control.begin()
-        for chore in (_keep_house(engine, memory), watch_devices(settings, engine, pool)):
+        for chore in (_keep_house(engine, remembered), watch_devices(settings, engine, pool)):
             task = asyncio.create_task(_without_end(chore))
             stack.push_async_callback(_cancel, task)
         started = Started(
@@ -134,11 +135,11 @@ async def _without_end(chore: Coroutine[Any, Any, None]) -> None:
         log.exception("a chore has failed: the server goes on without it")
 
 
-async def _keep_house(engine: Engine, memory: Memory) -> None:
+async def _keep_house(engine: Engine, remembered: RememberedFootprints) -> None:
     """Now and then: keep what was measured; and, when idle, see that the ledger is right and give free memory back."""
     while True:
         await asyncio.sleep(_HOUSEKEEPING_S)
-        await memory.keep()
+        await remembered.keep()
         if engine.is_idle:
             try:
                 engine.scheduler.check_integrity()

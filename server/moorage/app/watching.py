@@ -10,6 +10,7 @@ from moorage.devices.nvml import NvmlSource
 from moorage.devices.visible import cuda_environment
 from moorage.engine.engine import Engine
 from moorage.engine.inquiry import leased_bytes
+from moorage.scheduling.budget import LeaseKind
 from moorage.scheduling.events import CapacityChanged
 from moorage.workers.pool import WorkerPool
 
@@ -23,12 +24,22 @@ async def watch_devices(settings: Settings, engine: Engine, pool: WorkerPool) ->
         return
     source = NvmlSource(names, {**cuda_environment(), **os.environ})
     capacities = Capacities(settings, engine, pool)
-    ours = Ours(lambda: set(pool.pids.values()), partial(leased_bytes, engine))
+    ours = Ours(lambda: set(pool.pids.values()), partial(own_bytes, engine), partial(held_bytes, engine))
     listener = Listener(capacities.read, capacities.lost, capacities.unknown)
     try:
         await DeviceMonitor(names, source, ours, listener).run()
     finally:
         source.close()
+
+
+def held_bytes(engine: Engine, device: str) -> int:
+    """What the ledger has leased on a device to processes outside."""
+    return engine.scheduler.state.devices[device].budget.by_kind().get(LeaseKind.HELD.value, 0)
+
+
+def own_bytes(engine: Engine, device: str) -> int:
+    """What it has leased to our own workers and their models."""
+    return leased_bytes(engine, device) - held_bytes(engine, device)
 
 
 class Capacities:
@@ -41,7 +52,7 @@ class Capacities:
         self._last: dict[str, int] = {}
 
     def read(self, device: str, total_bytes: int, others_bytes: int) -> None:
-        """Others hold that much of a device now."""
+        """Others have that much of a device now, beyond what is held for them."""
         limits = self._settings.devices[device]
         self._set(device, min(limits.budget_bytes, total_bytes - others_bytes) - limits.reserve_bytes)
 

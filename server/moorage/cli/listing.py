@@ -1,7 +1,7 @@
 """What `moorage models` shows: a row per version of a model, as a table or for machines."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING
 
 from moorage.cli.sizes import format_bytes
@@ -21,6 +21,7 @@ class Row:
 
     state: READY, LOADING, UNLOADING or UNAVAILABLE. residency: where its weights are.
     memory_bytes: all that it holds on its device. leased_bytes: the same by kind.
+    loads to preemptions: how often since the server started; see ResidencyCounts of moorage.v1.
     """
 
     name: str
@@ -39,6 +40,10 @@ class Row:
     pinned: bool = False
     waiting_rows: int = 0
     running_requests: int = 0
+    loads: int = 0
+    evictions: int = 0
+    restores: int = 0
+    preemptions: int = 0
 
 
 def rows_of(client: "SyncClient") -> list[Row]:
@@ -164,6 +169,7 @@ def _row(model: "ModelStatus") -> Row:
         pinned=model.policy.pinned,
         waiting_rows=model.waiting_rows,
         running_requests=model.running_requests,
+        **asdict(model.residency_counts),
     )
 
 

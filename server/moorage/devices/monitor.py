@@ -22,10 +22,15 @@ class Source(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Ours:
-    """What is this server's own. pids: its worker processes. leased_bytes: what the ledger has leased on a device."""
+    """What is this server's own, and what of others it knows.
+
+    pids: its worker processes. leased_bytes: what the ledger has leased to them on a device. held_bytes: what it has
+    leased to processes outside.
+    """
 
     pids: Callable[[], Collection[int]]
     leased_bytes: Callable[[str], int]
+    held_bytes: Callable[[str], int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +38,8 @@ class Listener:
     """Whom the monitor tells. Called in the loop, and must return at once.
 
     on_reading: device, total bytes, bytes that others hold; after every look. on_lost: device, reason; once.
-    on_unknown: device; once: from now on nothing is known of others, and the configured budget stands.
+    on_unknown: device; once: from now on nothing is known of others, and the configured budget stands. A device that
+    is lost is lost until it is read again, whatever can't be told of it: a driver that is being reset can't be asked.
     """
 
     on_reading: Callable[[str, int, int], None]
@@ -74,25 +80,31 @@ class DeviceMonitor:
 
     async def _look(self) -> None:
         # What was ours at either end of the sample is ours: a worker that just ended, or a lease that was just given
-        # back, must not look like somebody else's memory.
+        # back, must not look like somebody else's memory. Likewise for what is held.
         pids = set(self._ours.pids())
-        leased_bytes = {device: self._ours.leased_bytes(device) for device in self._standings}
+        before = {device: self._ledger(device) for device in self._standings}
         readings = await self._source.sample()
         pids.update(self._ours.pids())
-        for device, before_bytes in leased_bytes.items():
-            own_bytes = max(before_bytes, self._ours.leased_bytes(device))
-            self._take(readings[device], pids, own_bytes)
+        for device, (leased_bytes, held_bytes) in before.items():
+            leased_after_bytes, held_after_bytes = self._ledger(device)
+            ledger = max(leased_bytes, leased_after_bytes), max(held_bytes, held_after_bytes)
+            self._take(readings[device], pids, *ledger)
 
-    def _take(self, reading: Reading, pids: Collection[int], leased_bytes: int) -> None:
+    def _ledger(self, device: str) -> tuple[int, int]:
+        """Bytes leased to our own processes, and to others."""
+        return self._ours.leased_bytes(device), self._ours.held_bytes(device)
+
+    def _take(self, reading: Reading, pids: Collection[int], leased_bytes: int, held_bytes: int) -> None:
         match reading:
             case DeviceReading(device=device, total_bytes=total_bytes):
                 self._enter(device, _Standing.READ, _how(reading, self._source.name_of(device)))
-                self._listener.on_reading(device, total_bytes, others_bytes(reading, pids, leased_bytes))
+                foreign_bytes = others_bytes(reading, pids, leased_bytes, held_bytes)
+                self._listener.on_reading(device, total_bytes, foreign_bytes)
             case DeviceLost(device=device, reason=reason):
                 if self._enter(device, _Standing.LOST, reason):
                     self._listener.on_lost(device, reason)
             case DeviceUnknown(device=device, reason=reason):
-                if self._enter(device, _Standing.UNKNOWN, reason):
+                if self._standings[device] is not _Standing.LOST and self._enter(device, _Standing.UNKNOWN, reason):
                     self._listener.on_unknown(device)
 
     def _enter(self, device: str, standing: _Standing, detail: str) -> bool:

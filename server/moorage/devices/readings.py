@@ -39,8 +39,10 @@ class DeviceUnknown:
 Reading = DeviceReading | DeviceLost | DeviceUnknown
 
 
-def others_bytes(reading: DeviceReading, own_pids: Collection[int], own_leased_bytes: int) -> int:
+def others_bytes(reading: DeviceReading, own_pids: Collection[int], own_leased_bytes: int, held_bytes: int) -> int:
     """Bytes of the device that are not this server's: other processes' and the driver's own. Never below zero.
+
+    own_leased_bytes: of the ledger, what its own processes have. held_bytes: what it has leased to others, by holds.
 
     Where the driver tells what each process holds, ours are taken out of what is used. The rest counts as others'
     even where no listed process explains it: desktops, processes of other containers and the driver take memory
@@ -53,9 +55,13 @@ def others_bytes(reading: DeviceReading, own_pids: Collection[int], own_leased_b
 
     Both hold at once where none of our processes is listed: either they hold nothing yet, or the driver does not show
     them. Then the listed others count in full, and what is left is ours as far as the ledger goes.
+
+    Of all that is others', what is held for some of them is charged by the ledger already, and only the rest counts.
+    Which process a hold is for is not known. So while a hold is not used yet, as much of what the rest take is
+    counted as its use: too low again, and never twice.
     """
     processes = reading.processes or {}
     foreign_bytes = sum(size_bytes for pid, size_bytes in processes.items() if pid not in own_pids)
     own_bytes = sum(size_bytes for pid, size_bytes in processes.items() if pid in own_pids)
     unexplained_bytes = reading.used_bytes - foreign_bytes - (own_bytes or own_leased_bytes)
-    return foreign_bytes + max(unexplained_bytes, 0)
+    return max(foreign_bytes + max(unexplained_bytes, 0) - held_bytes, 0)

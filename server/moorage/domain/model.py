@@ -191,5 +191,6 @@ TRANSITIONS: Mapping[ModelState, frozenset[ModelState]] = {
     _S.RESTORING: frozenset({_S.RESIDENT, _S.UNLOADING, _S.LOADING, _S.UNLOADED}),
     # Failed: it turned out too large once it was there, or its memory did not come free.
     _S.UNLOADING: frozenset({_S.UNLOADED, _S.FAILED}),
-    _S.FAILED: frozenset({_S.LOADING}),
+    # Unloaded: the worker that had kept memory of it ended.
+    _S.FAILED: frozenset({_S.LOADING, _S.UNLOADED}),
 }

@@ -64,7 +64,8 @@ class Backend:
     async def set_share(self, name: str, version: str, change: Callable[[SharePolicy], SharePolicy]) -> SharePolicy:
         """Give a version of a model another standing; answers the new one.
 
-        Raises ModelNotFound, and MemoryExhausted for a reservation that is not free. Cancellation: it is made or not.
+        Raises ModelNotFound, MemoryExhausted for a reservation that is not free, and ServerDraining.
+        Cancellation: it is made or not.
         """
         key = self._catalog.resolve(name, version).key
         return set_share(self._engine, key, change)

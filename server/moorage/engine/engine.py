@@ -121,6 +121,12 @@ class Engine:
         finally:
             self._fail_all_open()
 
+    def catch_up(self) -> None:
+        """Have the owner's turn now; never from within it. Raises ServerDraining where the owner is gone."""
+        self._step()
+        if self._failure.done():
+            raise ServerDraining
+
     def _step(self) -> None:
         """The owner's turn."""
         self._scheduled = False

@@ -10,13 +10,19 @@ from moorage.scheduling.records import footprint_of
 
 
 def set_share(engine: Engine, key: ModelKey, change: Callable[[SharePolicy], SharePolicy]) -> SharePolicy:
-    """Give a model another standing; answers the new one.
+    """Give a model another standing; answers the new one, which it has by then.
 
-    Raises ModelNotFound, and MemoryExhausted where a reservation is not free.
+    Raises ModelNotFound, MemoryExhausted where a reservation is not free, and ServerDraining.
     """
+    engine.catch_up()  # or it would be made of a standing that is about to be another one
     share = engine.scheduler.changed_share(key, change)
     engine.post(ShareChanged(key, share))
-    return share
+    engine.catch_up()
+    model = engine.scheduler.state.models.get(key)
+    if model is not None and model.share == share:
+        return share
+    # A timer that was due went first, and took the room: now that is known.
+    return set_share(engine, key, change)
 
 
 def explain(engine: Engine, key: ModelKey, rows: int, priority: int) -> Explanation | None:

@@ -1,4 +1,4 @@
-"""Who waits for a load or an unload to end."""
+"""Who waits for a load or an unload to end, or for a hold."""
 
 import asyncio
 from collections import defaultdict
@@ -40,9 +40,13 @@ class Settlements:
                 future.set_result(None)
 
     def await_hold(self, hold_id: int) -> asyncio.Future[None]:
-        """A future that ends when the hold has its bytes: with an error, if it never will."""
+        """A future that ends when the hold has its bytes: with an error, if it never will.
+
+        Cancelled, it is forgotten: nobody settles a hold that is released while it waits.
+        """
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._holds[hold_id] = future
+        future.add_done_callback(lambda _: self._holds.pop(hold_id, None))
         return future
 
     def hold_settled(self, hold_id: int, error: MoorageError | None) -> None:

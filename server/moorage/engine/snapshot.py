@@ -94,7 +94,7 @@ class DeviceSnapshot:
 
     capacity_bytes: what it offers now. configured_bytes: what it offers when no other process uses it.
     host_capacity_bytes, host_leased_bytes: host memory for what was moved off the device.
-    waiting: models and holds that wait for memory of it.
+    waiting: models and holds that wait for memory of it, or for a run slot.
     """
 
     name: str

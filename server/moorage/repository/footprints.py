@@ -52,12 +52,12 @@ class FootprintStore:
         """
         return self._attempt(self._load, {})
 
-    def save(self, items: Mapping[FootprintKey, Footprint]) -> None:
+    def save(self, items: Mapping[FootprintKey, Footprint]) -> bool:
         """Remember these, all or none, and forget what was not saved for 90 days. A None forgets nothing.
 
-        Raises FootprintsRefused as load_all does.
+        False where the file can't be used. Raises FootprintsRefused as load_all does.
         """
-        self._attempt(lambda: self._save(items), None)
+        return self._attempt(lambda: self._save(items), False)
 
     def _load(self) -> dict[FootprintKey, Footprint]:
         if not self._path.exists():
@@ -68,10 +68,11 @@ class FootprintStore:
             log.warning("%s: %d entries make no sense and are left out", self._path, left_out)
         return found
 
-    def _save(self, items: Mapping[FootprintKey, Footprint]) -> None:
+    def _save(self, items: Mapping[FootprintKey, Footprint]) -> bool:
         self._path.parent.mkdir(parents=True, exist_ok=True)
         with self._connection() as connection:
             footprint_table.write(connection, items, self._wall_clock())
+        return True
 
     def _attempt(self, work: Callable[[], Result], otherwise: Result) -> Result:
         try:

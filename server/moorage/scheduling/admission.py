@@ -3,7 +3,7 @@
 from moorage.domain.errors import DeadlineExceeded, ModelNotReady, ModelTooLarge, MoorageError, ServerDraining
 from moorage.domain.model import Loading, ModelState
 from moorage.domain.request import InferenceRequest
-from moorage.scheduling.placement import expected_state_bytes, expected_weights_bytes, largest_device
+from moorage.scheduling.placement import execution_bytes, expected_weights_bytes, largest_device
 from moorage.scheduling.records import ModelRecord
 from moorage.scheduling.recovery import UNWELL_AFTER, restart_delay_s
 from moorage.scheduling.state import DeviceRecord, State
@@ -50,18 +50,18 @@ def _expired(request: InferenceRequest, now: float) -> DeadlineExceeded | None:
 def never_fits(state: State, model: ModelRecord, rows: int) -> ModelTooLarge | None:
     """Whether a run of that many rows exceeds what the device could offer with this model alone on it, or the
     model's own limit."""
-    execution_bytes = model.spec.memory.workspace_bytes(rows) + expected_state_bytes(model)
-    if execution_bytes == 0:
+    run_bytes = execution_bytes(model, rows)
+    if run_bytes == 0:
         return None
     what = f"a run of {rows} rows of model '{model.key.name}'"
     limit_bytes = model.semaphore.limit_bytes
-    if limit_bytes is not None and execution_bytes > limit_bytes:
-        return ModelTooLarge(what, device="its memory.limit", needed_bytes=execution_bytes, capacity_bytes=limit_bytes)
+    if limit_bytes is not None and run_bytes > limit_bytes:
+        return ModelTooLarge(what, device="its memory.limit", needed_bytes=run_bytes, capacity_bytes=limit_bytes)
     device = _device(state, model)
     if device is None:
         return None
     weights_bytes = model.weights.size_bytes if model.weights else expected_weights_bytes(model)
-    needed_bytes = execution_bytes + weights_bytes + device.limits.context_bytes
+    needed_bytes = run_bytes + weights_bytes + device.limits.context_bytes
     if needed_bytes <= device.budget.configured_bytes:
         return None
     return device.budget.too_large(what, needed_bytes)

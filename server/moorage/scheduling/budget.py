@@ -44,16 +44,6 @@ class Lease:
     leaving: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Want:
-    """A lease to be had together with others, or not at all."""
-
-    owner: str
-    kind: LeaseKind
-    size_bytes: int
-    share: MemorySemaphore | None = None
-
-
 class DeviceBudget:
     """The ledger of one device. free + leased = capacity, unless the capacity fell below what was leased already.
 
@@ -140,15 +130,14 @@ class DeviceBudget:
             return None
         return self._grant(owner, kind, size_bytes, share)
 
-    def acquire_all(self, wants: Sequence[Want]) -> list[Lease] | None:
-        """Lease everything that is wanted, or nothing (None). At most one model's share may be among them."""
+    def has_room_for(self, wants: Iterable["Want"]) -> bool:
+        """Whether all of this could be leased here now. At most one model's share may be among it."""
+        wants = tuple(wants)
         share = next((want.share for want in wants if want.share is not None), None)
         if sum(want.size_bytes for want in wants) > self.free_for(share):
-            return None
+            return False
         executing_bytes = sum(want.size_bytes for want in wants if want.kind in EXECUTION_KINDS)
-        if share is not None and executing_bytes > share.room_bytes:
-            return None
-        return [self._grant(want.owner, want.kind, want.size_bytes, want.share) for want in wants]
+        return share is None or executing_bytes <= share.room_bytes
 
     def _grant(self, owner: str, kind: LeaseKind, size_bytes: int, share: MemorySemaphore | None) -> Lease:
         lease = Lease(self.device, owner, kind, size_bytes, share)
@@ -246,3 +235,23 @@ class DeviceBudget:
         assert all(share.held_bytes == size_bytes for share, size_bytes in by_share.items())
         set_aside_bytes = sum(share.unfilled_bytes for share in self._shares)
         assert set_aside_bytes == self._set_aside_bytes, f"{self.device}: {self._set_aside_bytes} recorded as set aside"
+
+
+@dataclass(frozen=True, slots=True)
+class Want:
+    """A lease to be had together with others, or not at all."""
+
+    budget: DeviceBudget
+    owner: str
+    kind: LeaseKind
+    size_bytes: int
+    share: MemorySemaphore | None = None
+
+
+def acquire_all(wants: Sequence[Want]) -> list[Lease] | None:
+    """Lease everything that is wanted, on however many devices, or change nothing and return None."""
+    budgets = dict.fromkeys(want.budget for want in wants)
+    if not all(budget.has_room_for(want for want in wants if want.budget is budget) for budget in budgets):
+        return None
+    leases = [want.budget.acquire(want.owner, want.kind, want.size_bytes, want.share) for want in wants]
+    return [lease for lease in leases if lease is not None]

@@ -13,7 +13,7 @@ from moorage.scheduling.states import States, going, next_step_bytes
 from moorage.scheduling.victims import Victim, Way
 
 # Assumed of a model that was never brought back or loaded yet, for the order of victims.
-_RESTORE_BYTES_PER_S = 1e9
+_LOAD_BYTES_PER_S = 1e9
 
 
 class Candidates:
@@ -42,13 +42,14 @@ class Candidates:
             yield of_each(lambda model: self._killable(model, claim, now))
         yield of_each(lambda model: self._busy(model, claim, now))
         if self._stands_still(device):
+            yield of_each(lambda model: self._stuck(model, claim, now))
             yield of_each(lambda model: self._later_states(model, claim))
 
     def idle(self, device: DeviceRecord, claim: Claim, now: float, *, guarded: bool) -> list[Victim]:
-        """Weights of models that nothing is computed for."""
+        """Weights of models that nothing is computed for, and what stayed of them where they were offloaded."""
         victims = []
         for model in device.models.values():
-            if model.state is not ModelState.RESIDENT or not is_idle(model):
+            if model.weights is None or not is_idle(model):
                 continue
             if self.may_go(model, claim) and not (guarded and self.guards(model, claim, now)):
                 size_bytes = self.freed_bytes(model)
@@ -58,12 +59,11 @@ class Candidates:
 
     def may_go(self, model: ModelRecord, claim: Claim) -> bool:
         """Whether a model's weights may be put out for a claim, as far as its own work is concerned."""
-        if model.key == claim.key or model.share.pinned or model.closing or model.killed:
-            return False
-        if not self._state.is_up(model):
+        if not self._can_leave(model, claim):
             return False
         if model.state is ModelState.OFFLOADED:
-            return model.spec.isolation is Isolation.DEDICATED and not model.queue and not model.wanted
+            holds_memory = model.weights is not None or model.spec.isolation is Isolation.DEDICATED
+            return holds_memory and not model.queue and not model.wanted
         if model.state is not ModelState.RESIDENT:
             return False
         best = model.queue.best_priority
@@ -72,6 +72,11 @@ class Candidates:
         head = model.queue.head
         # Of equal priority, whoever came first. Ageing alone puts nobody out.
         return best == claim.priority and head is not None and self._state.place_of(model, head) > claim.place
+
+    def _can_leave(self, model: ModelRecord, claim: Claim) -> bool:
+        if model.key == claim.key or model.share.pinned or model.closing or model.killed:
+            return False
+        return self._state.is_up(model)
 
     def guards(self, model: ModelRecord, claim: Claim, now: float) -> bool:
         """Whether it came in too lately to be put out, unless for higher priority."""
@@ -109,9 +114,11 @@ class Candidates:
     def _process(self, model: ModelRecord, claim: Claim, idle: list[Victim]) -> list[Victim]:
         """The process of a dedicated model that is offloaded, or that is to be but could go altogether."""
         size_bytes = 0 if model.share.reserved_bytes else self._process_bytes(model)
-        offloaded = model.state is ModelState.OFFLOADED and is_idle(model) and self.may_go(model, claim)
+        offloaded = model.state is ModelState.OFFLOADED and model.weights is None
+        offloaded = offloaded and is_idle(model) and self.may_go(model, claim)
         weights_bytes = next((victim.size_bytes for victim in idle if victim.key == model.key), None)
-        offloadable = model.weights is not None and weights_bytes == model.weights.size_bytes
+        offloadable = model.state is ModelState.RESIDENT and model.weights is not None
+        offloadable = offloadable and model.weights is not None and weights_bytes == model.weights.size_bytes
         if size_bytes == 0 or not (offloaded or offloadable):
             return []
         return [Victim(Way.END, model.key, size_bytes, model.share.priority, 0.0, after_others=True)]
@@ -195,6 +202,27 @@ class Candidates:
         room_bytes = min(device.budget.free_for(model.semaphore), model.semaphore.room_bytes)
         return next_step_bytes(model, running[0]) <= room_bytes
 
+    def _stuck(self, model: ModelRecord, claim: Claim, now: float) -> list[Victim]:
+        """Models that wait as the claim does, with nothing computed for them, and hold what it needs: of those at the
+        same place one has to go first, and a process whose weights are away is loaded anew.
+
+        Not those that have the memory for their first run: they only wait for their turn in it.
+        """
+        head = model.queue.head
+        if head is None or not is_idle(model) or model.first_run is not None:
+            return []
+        if not self._can_leave(model, claim) or self.may_go(model, claim):
+            return []
+        if head.priority < claim.priority or self._state.place_of(model, head) < claim.place:
+            return []
+        if model.state is ModelState.RESIDENT:
+            return [self._weights_victim(Way.EVICT, model, self.freed_bytes(model), now)]
+        if model.state is ModelState.OFFLOADED:
+            kept_bytes = model.weights.size_bytes if model.weights is not None else 0
+            size_bytes = kept_bytes + self._process_bytes(model)
+            return [Victim(Way.END, model.key, size_bytes, model.share.priority, 0.0)]
+        return []
+
     def _later_states(self, model: ModelRecord, claim: Claim) -> list[Victim]:
         """Running requests that stand in each other's way: the last to come gives way, though of equal priority."""
         return [
@@ -214,4 +242,9 @@ def _restore_s(model: ModelRecord, size_bytes: int) -> float:
     measured = model.measured
     if model.can_offload and measured.restore_s is not None:
         return measured.restore_s
-    return measured.load_s if measured.load_s is not None else size_bytes / _RESTORE_BYTES_PER_S
+    return load_s(model, size_bytes)
+
+
+def load_s(model: ModelRecord, size_bytes: int) -> float:
+    """What loading the model from disk takes, as measured, or else by its size."""
+    return model.measured.load_s if model.measured.load_s is not None else size_bytes / _LOAD_BYTES_PER_S

@@ -69,7 +69,7 @@ class Departures:
         It stays in service: its next request brings it back.
         """
         device = self._state.device_of(model)
-        model.counts.evictions += 1
+        model.counts.evictions += model.state is ModelState.RESIDENT
         model.evicted = True
         if model.state is ModelState.RESIDENT and model.can_offload and not altogether:
             assert model.weights is not None
@@ -83,6 +83,14 @@ class Departures:
         else:
             self._leave_context(model)
             self.send_away(model, now)
+
+    def drop_copy(self, model: ModelRecord, now: float) -> None:
+        """Have the host forget an offloaded model, so that another can be offloaded."""
+        assert model.host is not None
+        model.evicted = True
+        self._state.device_of(model).host.leave(model.host)
+        self._leave_context(model)
+        self.send_away(model, now)
 
     def _leave_weights(self, model: ModelRecord) -> None:
         budget = self._state.device_of(model).budget
@@ -166,6 +174,7 @@ class Departures:
         reason = (
             f"unloading it left {retained_bytes} of {whole_bytes} bytes behind: quarantined until its worker restarts"
         )
+        model.quarantined_in = worker.worker
         model.failure = LoadFailed(model.key.name, reason)
 
     def gone(self, model: ModelRecord) -> None:

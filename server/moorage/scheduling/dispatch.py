@@ -46,7 +46,9 @@ class Dispatch:
         passed: list[tuple[Line[Hashable], _Taken]] = []
         while (line := self._first_line(device, turn)) is not None:
             taken = line.take()
-            if not self._serve(device, taken, turn, now):
+            if self._serve(device, taken, turn, now):
+                self._no_longer_short(device, taken)
+            else:
                 passed.append((line, taken))
                 if line is device.ready:
                     turn.passed_ready += 1
@@ -64,6 +66,11 @@ class Dispatch:
             elif isinstance(waiter, ModelKey):
                 claim = self.claim_of(self._state.models[waiter], device, line.place_of(waiter))
                 device.short[waiter] = claim
+
+    def _no_longer_short(self, device: DeviceRecord, taken: _Taken) -> None:
+        """Whoever was served needs nothing kept any more. Those who were passed over for that are looked at again."""
+        if device.short.pop(taken[2], None) is not None:
+            self._state.stir(device.name)
 
     def _first_line(self, device: DeviceRecord, turn: Turn) -> Line[Hashable] | None:
         """The line whose first has the better place. Nobody is ready where every slot is taken.
@@ -119,14 +126,18 @@ class Dispatch:
 
     def _waits(self, device: DeviceRecord, claim: Claim, turn: Turn, now: float) -> bool:
         """Have room made for a newcomer that found none; False where it can't be had whatever happens."""
-        if turn.blocked and not turn.yields_to(claim.priority):
+        if turn.blocked and not self._lets_by(claim, turn):
             return True
         return self._room.make(device, self._with_kept(device, claim), turn.for_another(), now)
 
     def _room_for(self, device: DeviceRecord, claim: Claim, turn: Turn) -> float:
         """What a newcomer may take: not what others keep, the blocked one needs, or the next who only lacks a slot."""
         free_bytes = self._room.free_bytes(device, claim) - self._kept_bytes(device, claim)
-        return free_bytes if turn.yields_to(claim.priority) else min(free_bytes, turn.spare_bytes)
+        return free_bytes if self._lets_by(claim, turn) else min(free_bytes, turn.spare_bytes)
+
+    def _lets_by(self, claim: Claim, turn: Turn) -> bool:
+        closing = claim.key is not None and self._state.models[claim.key].closing
+        return turn.lets_by(claim.priority, closing=closing)
 
     def _kept_bytes(self, device: DeviceRecord, claim: Claim) -> int:
         """Bytes of whoever has a better place, and no lower priority, and waits for a slot alone."""

@@ -7,13 +7,15 @@ from enum import StrEnum
 class Verdict(StrEnum):
     """now: memory is free. evict, preempt: others would have to go first. wait: for work under way to end.
 
-    never: it exceeds what the device could offer at its best.
+    refused: what is held there stays, so that it would be refused for now. never: it exceeds what the device could
+    offer at its best.
     """
 
     NOW = "now"
     EVICT = "evict"
     PREEMPT = "preempt"
     WAIT = "wait"
+    REFUSED = "refused"
     NEVER = "never"
 
 

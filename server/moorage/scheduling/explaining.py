@@ -2,10 +2,10 @@
 
 from moorage.domain.model import ModelKey, ModelState
 from moorage.scheduling.admission import never_fits
-from moorage.scheduling.budget import DeviceBudget
 from moorage.scheduling.claims import Claim
 from moorage.scheduling.explain import Explanation, Holder, Verdict
-from moorage.scheduling.placement import candidates, expected_state_bytes, expected_weights_bytes, largest_device
+from moorage.scheduling.loads import Loads
+from moorage.scheduling.placement import candidates, execution_bytes, largest_device
 from moorage.scheduling.records import ModelRecord
 from moorage.scheduling.room import Room
 from moorage.scheduling.state import DeviceRecord, State
@@ -20,40 +20,67 @@ _REASONS = {
     Verdict.EVICT: "idle models would be put out first",
     Verdict.PREEMPT: "work of lower priority would give way first",
     Verdict.WAIT: "it would wait for work under way to end",
+    Verdict.REFUSED: "what others hold there stays: it would be refused for now",
     Verdict.NEVER: "it exceeds what the device can offer",
 }
 
 
-def explain(state: State, room: Room, key: ModelKey, rows: int, priority: int, now: float) -> Explanation | None:
-    """What would happen; None where no device matches the model. priority: 0 for the model's own."""
-    model = state.models[key]
-    device = _device(state, model)
-    if device is None:
-        return None
-    priority = priority or model.share.priority
-    share = model.semaphore if model.semaphore in device.budget.shares else None
-    needed_bytes = _needed_bytes(model, device, rows)
-    place = now + priority * state.limits.ageing_s
-    claim = Claim(key, place, priority, needed_bytes, share, key)
-    missing_bytes = room.missing_bytes(device, claim)
-    victims = room.victims(device, claim, missing_bytes, now) if missing_bytes > 0 else []
-    obtainable_bytes = room.obtainable_bytes(device, claim)
-    verdict = _verdict(claim, device.budget, victims, obtainable_bytes)
-    if never_fits(state, model, rows) is not None:
-        verdict = Verdict.NEVER
-    return Explanation(
-        verdict=verdict,
-        device=device.name,
-        priority=priority,
-        rows=rows,
-        needed_bytes=needed_bytes,
-        free_bytes=device.budget.free_for(share),
-        missing_bytes=max(0, missing_bytes) if victims is None else 0,
-        evict=tuple(_holder(victim) for victim in victims or () if victim.way in _EVICTING),
-        preempt=tuple(_holder(victim) for victim in victims or () if victim.way in _PREEMPTING),
-        holders=_holders(state, device),
-        reason=_REASONS[verdict],
-    )
+class Explaining:
+    """Looks only; nothing is changed here."""
+
+    def __init__(self, state: State, loads: Loads, room: Room) -> None:
+        self._state = state
+        self._loads = loads
+        self._room = room
+
+    def explain(self, key: ModelKey, rows: int, priority: int, now: float) -> Explanation | None:
+        """What would happen; None where no device matches the model. priority: 0 for the model's own."""
+        model = self._state.models[key]
+        device = _device(self._state, model)
+        if device is None:
+            return None
+        claim = self._claim(model, device, rows, priority or model.share.priority, now)
+        missing_bytes = self._room.missing_bytes(device, claim)
+        victims = self._room.victims(device, claim, missing_bytes, now) if missing_bytes > 0 else []
+        never = never_fits(self._state, model, rows) is not None
+        verdict = Verdict.NEVER if never else self._verdict(device, claim, victims)
+        return Explanation(
+            verdict=verdict,
+            device=device.name,
+            priority=claim.priority,
+            rows=rows,
+            needed_bytes=claim.needed_bytes,
+            free_bytes=self._room.free_bytes(device, claim),
+            missing_bytes=max(0, missing_bytes) if victims is None else 0,
+            evict=tuple(_holder(victim) for victim in victims or () if victim.way in _EVICTING),
+            preempt=tuple(_holder(victim) for victim in victims or () if victim.way in _PREEMPTING),
+            holders=_holders(self._state, device),
+            reason=_REASONS[verdict],
+        )
+
+    def _claim(self, model: ModelRecord, device: DeviceRecord, rows: int, priority: int, now: float) -> Claim:
+        """That run's own memory, and what the model takes to come in unless it is there or has its memory."""
+        share = model.semaphore if model.semaphore in device.budget.shares else None
+        place = now + priority * self._state.limits.ageing_s
+        has_memory = model.state is ModelState.LOADING and model.weights is not None
+        if has_memory or model.state in {ModelState.RESIDENT, ModelState.RESTORING}:
+            needed_bytes = execution_bytes(model, rows)
+        else:
+            needed_bytes = self._loads.needed_bytes(model, device, rows)
+        return Claim(model.key, place, priority, needed_bytes, share, model.key)
+
+    def _verdict(self, device: DeviceRecord, claim: Claim, victims: list[Victim] | None) -> Verdict:
+        if claim.needed_bytes <= self._room.free_bytes(device, claim):
+            return Verdict.NOW
+        if claim.needed_bytes > device.budget.configured_bytes:
+            return Verdict.NEVER
+        if victims is None:
+            fits = claim.needed_bytes <= self._room.obtainable_bytes(device, claim)
+            return Verdict.WAIT if fits else Verdict.REFUSED
+        ways = {victim.way for victim in victims}
+        if ways & _PREEMPTING:
+            return Verdict.PREEMPT
+        return Verdict.WAIT if not ways or ways & {Way.WAIT, Way.DRAIN} else Verdict.EVICT
 
 
 def _device(state: State, model: ModelRecord) -> DeviceRecord | None:
@@ -61,26 +88,6 @@ def _device(state: State, model: ModelRecord) -> DeviceRecord | None:
         return state.devices[model.device]
     fitting = candidates(model, state.devices)
     return fitting[0] if fitting else largest_device(model.spec, state.devices)
-
-
-def _needed_bytes(model: ModelRecord, device: DeviceRecord, rows: int) -> int:
-    """Weights that are not there yet, and that run's own memory."""
-    execution_bytes = model.spec.memory.workspace_bytes(rows) + expected_state_bytes(model)
-    if model.state in {ModelState.RESIDENT, ModelState.RESTORING} or model.weights is not None:
-        return execution_bytes
-    context_bytes = 0 if model.worker is not None else device.limits.context_bytes
-    return execution_bytes + expected_weights_bytes(model) + context_bytes
-
-
-def _verdict(claim: Claim, budget: DeviceBudget, victims: list[Victim] | None, obtainable_bytes: int) -> Verdict:
-    if claim.needed_bytes <= budget.free_for(claim.share):
-        return Verdict.NOW
-    if victims is None:
-        return Verdict.WAIT if claim.needed_bytes <= obtainable_bytes else Verdict.NEVER
-    ways = {victim.way for victim in victims}
-    if ways & _PREEMPTING:
-        return Verdict.PREEMPT
-    return Verdict.WAIT if not ways or ways & {Way.WAIT, Way.DRAIN} else Verdict.EVICT
 
 
 def _holder(victim: Victim) -> Holder:

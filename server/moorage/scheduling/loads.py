@@ -3,12 +3,12 @@
 from moorage.domain.errors import LoadFailed, ModelNotFound, ModelNotReady, MoorageError
 from moorage.domain.model import ModelKey, ModelState
 from moorage.scheduling.actions import LoadSettled, Restore
-from moorage.scheduling.budget import LeaseKind, Want
+from moorage.scheduling.budget import LeaseKind, Want, acquire_all
 from moorage.scheduling.claims import Claim
 from moorage.scheduling.departures import Departures
 from moorage.scheduling.placement import (
     candidates,
-    expected_state_bytes,
+    execution_bytes,
     expected_weights_bytes,
     largest_device,
     least_bytes,
@@ -45,6 +45,8 @@ class Loads:
             self._departures.settle(model, ModelNotReady(key.name, "unloading"))
         elif model.state is ModelState.RESIDENT:
             self._departures.settle(model, None)
+        elif model.quarantined_in is not None:
+            self._departures.settle(model, ModelNotReady(key.name, model.reason))
         elif model.state is ModelState.FAILED and now < model.retry_at_s:
             reason = f"its load failed {model.load_failures} times in a row, {model.reason}"
             error = ModelNotReady(key.name, reason, retry_after_s=model.retry_at_s - now)
@@ -104,20 +106,21 @@ class Loads:
         model.load_deadline_s = start_s + model.spec.load_timeout_s
         self._state.timers.add(model.load_deadline_s, LoadDue(model.key))
 
-    def needed_bytes(self, model: ModelRecord, device: DeviceRecord) -> int:
-        """What bringing the model in takes, with the first run of whoever waits for it."""
-        held_bytes = model.weights.size_bytes if model.weights is not None else 0
+    def needed_bytes(self, model: ModelRecord, device: DeviceRecord, rows: int | None = None) -> int:
+        """What bringing the model in takes, with the first run of whoever waits for it, or of so many rows."""
+        held_bytes = model.weights.size_bytes if model.weights is not None and not model.weights.leaving else 0
         weights_bytes = expected_weights_bytes(model) - held_bytes
-        in_all = weights_bytes + self._first_run_bytes(model)
+        in_all = weights_bytes + self._first_run_bytes(model, rows)
         if model.semaphore not in device.budget.shares:
             in_all = max(in_all, model.semaphore.reserved_bytes)
         return in_all + self._workers.missing_context_bytes(model, device.name)
 
-    def _first_run_bytes(self, model: ModelRecord) -> int:
-        head = model.queue.head
-        if head is None:
-            return 0
-        run_bytes = model.spec.memory.workspace_bytes(head.request.rows) + expected_state_bytes(model)
+    def _first_run_bytes(self, model: ModelRecord, rows: int | None = None) -> int:
+        if rows is None:
+            if model.queue.head is None:
+                return 0
+            rows = model.queue.head.request.rows
+        run_bytes = execution_bytes(model, rows)
         limit_bytes = model.semaphore.limit_bytes
         return run_bytes if limit_bytes is None else min(run_bytes, limit_bytes)
 
@@ -137,15 +140,17 @@ class Loads:
         worker = self._workers.of(model, device.name)
         first_run_bytes = self._first_run_bytes(model)
         weights_bytes = expected_weights_bytes(model)
-        owner, share = str(model.key), model.semaphore
+        budget, owner, share = device.budget, str(model.key), model.semaphore
         if model.weights is not None:
             device.budget.correct(model.weights, weights_bytes)
-        wants = [Want(owner, LeaseKind.WEIGHTS, weights_bytes, share)] if model.weights is None else []
+        wants = [Want(budget, owner, LeaseKind.WEIGHTS, weights_bytes, share)] if model.weights is None else []
         if first_run_bytes:
-            wants.append(Want(owner, LeaseKind.WORKSPACE, first_run_bytes, share))
+            wants.append(Want(budget, owner, LeaseKind.WORKSPACE, first_run_bytes, share))
         if worker.context is None:
             wants.append(self._workers.want_context(worker))
-        leases = device.budget.acquire_all(wants)
+        else:
+            device.budget.stay(worker.context)
+        leases = acquire_all(wants)
         assert leases is not None, f"{model.key}: no room for {wants}"
         for lease in leases:
             if lease.kind is LeaseKind.WEIGHTS:

@@ -21,10 +21,14 @@ def expected_state_bytes(model: ModelRecord) -> int:
     return max(model.spec.memory.state_bytes or 0, model.measured.state_bytes or 0)
 
 
+def execution_bytes(model: ModelRecord, rows: int) -> int:
+    """What a run of so many rows takes, or the first step of a request."""
+    return model.spec.memory.workspace_bytes(rows) + expected_state_bytes(model)
+
+
 def least_bytes(model: ModelRecord, device: DeviceRecord) -> int:
     """What serving the model takes at least: its worker's own memory, the weights, and a run of one row."""
-    execution_bytes = model.spec.memory.workspace_bytes(1) + expected_state_bytes(model)
-    held_bytes = max(expected_weights_bytes(model) + execution_bytes, model.share.reserved_bytes)
+    held_bytes = max(expected_weights_bytes(model) + execution_bytes(model, 1), model.share.reserved_bytes)
     return device.limits.context_bytes + held_bytes
 
 

@@ -74,9 +74,9 @@ class Ready:
         )
 
     def _goes_on(self, model: ModelRecord, turn: Turn) -> bool:
-        """Whether this model need not wait for the blocked one: it has higher priority, or its running steps are what
-        that one waits for and may not put out."""
-        return turn.yields_to(self.priority(model)) or (turn.going_on and bool(going(model)))
+        """Whether this model need not wait for the blocked one, as its running steps may be what that one waits for
+        and may not put out."""
+        return turn.lets_by(self.priority(model), closing=model.closing) or (turn.going_on and bool(going(model)))
 
     def _is_short(self, device: DeviceRecord, claim: Claim, model: ModelRecord, turn: Turn, now: float) -> bool:
         """Deal with a model that found no room; whether that was to refuse its first request."""
@@ -110,8 +110,12 @@ class Ready:
         room_bytes = min(min(left_bytes, turn.spare_bytes) + first_bytes, own_bytes)
         began = starter.start(model, room_bytes, now, self._joining(device, model))
         if not began and self._goes_on(model, turn):
-            began = starter.start(model, own_bytes, now, lambda entry: entry.priority < turn.priority)
-        turn.spare_bytes -= device.budget.leased_bytes - before_bytes if began else 0
+            began = starter.start(model, own_bytes, now, lambda entry: model.closing or entry.priority < turn.priority)
+        taken_bytes = device.budget.leased_bytes - before_bytes if began else 0
+        turn.spare_bytes -= taken_bytes
+        if taken_bytes < 0:
+            # It took less than was kept for it: those who were passed over may fit now.
+            self._state.stir(device.name)
         return began
 
     def _joining(self, device: DeviceRecord, model: ModelRecord) -> Callable[[Entry], bool] | None:

@@ -93,6 +93,7 @@ class ModelRecord:
     load_crashes: workers that died while they built it. load_failures: loads in a row that failed; not before
     retry_at_s is it tried again.
     failure: why it must not stay, decided while a worker still holds its memory.
+    quarantined_in: a worker that kept memory of it when it was to go; it does not come back before that has ended.
     """
 
     key: ModelKey
@@ -130,6 +131,7 @@ class ModelRecord:
     move_deadline_s: float = 0.0
     states_deadline_s: float = 0.0
     failure: MoorageError | None = None
+    quarantined_in: str | None = None
     counts: Counts = field(default_factory=Counts)
 
 

@@ -38,6 +38,11 @@ class Turn:
         """Whether somebody of that priority need not wait for who is blocked: age alone gave that one its place."""
         return self.blocked and priority < self.priority
 
+    def lets_by(self, priority: int, *, closing: bool) -> bool:
+        """Whether somebody need not wait for who is blocked: of higher priority, or about to go for good, once done
+        with the work that is left."""
+        return self.yields_to(priority) or (self.going_on and closing)
+
     def for_another(self) -> "Turn":
         """What somebody who need not wait for who is blocked has made room in: the same turn where nobody is."""
         return Turn(summoned=self.summoned) if self.blocked else self
@@ -46,12 +51,14 @@ class Turn:
 class Room:
     """Finds victims, and sends them away."""
 
-    def __init__(self, state: State, departures: Departures, states: States, workers: Workers) -> None:
+    def __init__(
+        self, state: State, candidates: Candidates, departures: Departures, states: States, workers: Workers
+    ) -> None:
         self._state = state
+        self._candidates = candidates
         self._departures = departures
         self._states = states
         self._workers = workers
-        self._candidates = Candidates(state, states)
 
     def missing_bytes(self, device: DeviceRecord, claim: Claim) -> int:
         """What the claim lacks beyond what is free for it, or about to be, and is not kept for higher priority."""
@@ -107,9 +114,10 @@ class Room:
         missing_bytes = device.budget.overdrawn_bytes - device.budget.leaving_bytes
         if missing_bytes <= 0:
             return
-        victims = choose(self._candidates.stages(device, claim, now, guarded=False), missing_bytes)
+        stages = list(self._candidates.stages(device, claim, now, guarded=False))
+        victims = choose(stages, missing_bytes)
         if victims is None:
-            victims = self._candidates.idle(device, claim, now, guarded=False)
+            victims = [victim for stage in stages for victim in stage]
         self._send_all(victims, Turn(), now)
 
     def _send_all(self, victims: list[Victim], turn: Turn, now: float) -> None:

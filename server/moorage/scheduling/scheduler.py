@@ -9,11 +9,13 @@ from moorage.domain.request import InferenceRequest
 from moorage.scheduling import events, integrity
 from moorage.scheduling.actions import Action
 from moorage.scheduling.building import Building
+from moorage.scheduling.candidates import Candidates
 from moorage.scheduling.claims import Claim
+from moorage.scheduling.copies import Copies
 from moorage.scheduling.departures import ON_THE_MOVE, Departures
 from moorage.scheduling.dispatch import Dispatch
 from moorage.scheduling.explain import Explanation
-from moorage.scheduling.explaining import explain
+from moorage.scheduling.explaining import Explaining
 from moorage.scheduling.holds import Holds
 from moorage.scheduling.lines import Lines
 from moorage.scheduling.loads import Loads
@@ -59,8 +61,11 @@ class Scheduler:
         self._states = States(state, self._workers)
         self._steps = Steps(state, self._requests, self._runs, self._states)
         self._departures = Departures(state, self._requests, self._workers, self._lines)
-        self.room = Room(state, self._departures, self._states, self._workers)
+        candidates = Candidates(state, self._states)
+        self.room = Room(state, candidates, self._departures, self._states, self._workers)
+        self._copies = Copies(state, candidates, self._departures)
         self._loads = Loads(state, self._requests, self._workers, self._departures, self.room)
+        self._explaining = Explaining(state, self._loads, self.room)
         self._building = Building(state, self._requests, self._workers, self._departures, self.room)
         self._losses = Losses(state, self._requests, self._runs, self._steps, self._workers, self._departures)
         self._holds = Holds(state)
@@ -81,9 +86,9 @@ class Scheduler:
             events.ModelLoaded: self._model_loaded,
             events.ModelLoadFailed: lambda event, now: self._building.failed(event.key, event.error, now),
             events.ModelUnloaded: lambda event, now: self._departures.unloaded(event.key, event.retained_bytes),
-            events.ModelOffloaded: lambda event, now: self._departures.offloaded(event.key, event.retained_bytes),
+            events.ModelOffloaded: self._model_offloaded,
             events.ModelOffloadFailed: lambda event, now: self._departures.offload_failed(event.key, now),
-            events.ModelRestored: lambda event, now: self._building.restored(event.key, event.restore_s, now),
+            events.ModelRestored: self._model_restored,
             events.ModelRestoreFailed: lambda event, now: self._building.restore_failed(event.key, now),
             events.CapacityChanged: lambda event, now: self._shares.capacity_changed(
                 event.device, event.capacity_bytes
@@ -169,6 +174,21 @@ class Scheduler:
         if model is not None:
             model.stepped = event.stepped
             model.can_offload = event.can_offload
+            self._trim_copies(event.key, now)
+
+    def _model_offloaded(self, event: events.ModelOffloaded, now: float) -> None:
+        self._departures.offloaded(event.key, event.retained_bytes)
+        self._trim_copies(event.key, now)
+
+    def _model_restored(self, event: events.ModelRestored, now: float) -> None:
+        self._building.restored(event.key, event.restore_s, now)
+        self._trim_copies(event.key, now)
+
+    def _trim_copies(self, key: ModelKey, now: float) -> None:
+        """Whoever came in or went to the host changes who is put out next, or what the host has room for."""
+        model = self.state.models.get(key)
+        if model is not None and model.device is not None:
+            self._copies.trim(self.state.device_of(model), now)
 
     def _due(self, due: Due, now: float) -> None:
         match due:
@@ -228,7 +248,7 @@ class Scheduler:
 
         priority: 0 for the model's own. None where no device matches the model.
         """
-        return explain(self.state, self.room, key, rows, priority, now)
+        return self._explaining.explain(key, rows, priority, now)
 
     def claim_of(self, model: ModelRecord, device: DeviceRecord, place: float) -> Claim:
         """What a model that waits on its device needs to go on."""

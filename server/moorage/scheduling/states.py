@@ -108,6 +108,8 @@ class States:
                 back.append(entry)
         model.queue.put_back(back)
         self._state.touch(model)
+        # Even where no bytes came free: one that runs alone waited for the others to be gone.
+        self._state.stir(self._state.device_of(model).name)
 
     def _awaited(self, key: ModelKey) -> ModelRecord | None:
         model = self._state.models.get(key)

@@ -1,6 +1,6 @@
 """Worker processes: started when a model needs one, started again when they die, ended when nobody needs them."""
 
-from moorage.domain.model import Isolation
+from moorage.domain.model import Isolation, ModelState
 from moorage.scheduling.actions import KillWorker, StartWorker, StopWorker
 from moorage.scheduling.budget import LeaseKind, Want
 from moorage.scheduling.placement import worker_of
@@ -29,16 +29,18 @@ class Workers:
         return worker
 
     def missing_context_bytes(self, model: ModelRecord, device: str) -> int:
-        """What the model's worker would take by itself, if it does not have it yet."""
+        """What the model's worker would take by itself, if it does not have it yet, or is about to give it up."""
         worker = self._state.workers.get(worker_of(model.key, model.spec, device))
-        return 0 if worker is not None and worker.context is not None else self._context_bytes(device)
+        has_context = worker is not None and worker.context is not None and not worker.context.leaving
+        return 0 if has_context else self._context_bytes(device)
 
     def _context_bytes(self, device: str) -> int:
         return self._state.devices[device].limits.context_bytes
 
     def want_context(self, worker: WorkerRecord) -> Want:
         """The worker's own memory, to be leased with what it is needed for."""
-        return Want(worker.worker, LeaseKind.CONTEXT, self._context_bytes(worker.device))
+        budget = self._state.devices[worker.device].budget
+        return Want(budget, worker.worker, LeaseKind.CONTEXT, self._context_bytes(worker.device))
 
     def ensure_started(self, worker: WorkerRecord) -> None:
         """Start a process that has its memory and does not run."""
@@ -75,11 +77,21 @@ class Workers:
             self._state.timers.add(worker.restart_at_s, RestartDue(name))
         worker.state = WorkerState.DOWN
         worker.loading = None
-        for lease in worker.retained.values():
-            self._state.release(lease)
-        worker.retained.clear()
+        self._end_quarantine(worker)
         self._touch_models(worker)
         return worker
+
+    def _end_quarantine(self, worker: WorkerRecord) -> None:
+        """What models left behind went with the process: they may come back."""
+        for key, lease in worker.retained.items():
+            self._state.release(lease)
+            model = self._state.models.get(key)
+            if model is not None and model.quarantined_in == worker.worker:
+                model.quarantined_in = None
+                model.failure = None
+                if model.state is ModelState.FAILED:
+                    self._state.move(model, ModelState.UNLOADED, "its worker has ended")
+        worker.retained.clear()
 
     def restart_due(self, name: str, now: float) -> None:
         """The back-off is over: the next load that needs the worker starts it."""

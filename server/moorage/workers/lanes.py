@@ -46,6 +46,7 @@ class Lane:
         self._link: Link[FromLane] | None = None
         self._memory: mmap.mmap | None = None
         self._used_bytes = 0
+        self._after_cap = 0
         # Members of the step under way that never reached the worker.
         self._refused: tuple[StepResult, ...] = ()
 
@@ -70,8 +71,12 @@ class Lane:
             self._link.close()
         self._memory = None
 
-    def execute(self, run: Run) -> None:
-        """Copy the inputs in, once, and tell the worker. Of a step, only the members that start bring inputs."""
+    def execute(self, run: Run, after_cap: int = 0) -> None:
+        """Copy the inputs in, once, and tell the worker. Of a step, only the members that start bring inputs.
+
+        after_cap: the last SetCap that was sent to the worker, which comes by another way.
+        """
+        self._after_cap = after_cap
         if run.step is None:
             self._execute(run)
         else:
@@ -100,7 +105,7 @@ class Lane:
         members = tuple(Member(request.client_id, request.rows, dict(request.parameters)) for request in requests)
         self._used_bytes = end
         try:
-            self._send(Execute(run.run_id, run.rows, tuple(inputs), members, end))
+            self._send(Execute(run.run_id, run.rows, tuple(inputs), members, end, self._after_cap))
         except ValueError as error:  # only ids and parameters, of many members together, can be that long
             self._post(RunFailed(run.run_id, InvalidRequest("parameters", expected="fewer bytes", got=str(error))))
 
@@ -137,7 +142,7 @@ class Lane:
             self._post(StepFinished(run.run_id, self._refused))
             return
         resuming = tuple(entry.request.request_id for entry in plan.resuming)
-        self._send(ExecuteStep(run.run_id, starting, resuming, stepping, self._used_bytes))
+        self._send(ExecuteStep(run.run_id, starting, resuming, stepping, self._used_bytes, self._after_cap))
 
     def trim(self) -> None:
         """The last run's outputs have been read: give back the pages of a large one."""

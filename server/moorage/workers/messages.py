@@ -63,9 +63,16 @@ class RestoreModel(msgspec.Struct, frozen=True, array_like=True, tag=True):
 
 
 class SetCap(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """The most that all models of this worker together may take of a CUDA device. Without effect on a CPU."""
+    """The most that all models of this worker together may take of a CUDA device. Without effect on a CPU.
+
+    number: counted from 1; a run says which of them it counts on. keeps_cached, keeps_pinned: whether this process may
+    keep for itself what is free again of the device, and of pinned host memory: nobody else may be given it.
+    """
 
     device_bytes: int
+    number: int = 0
+    keeps_cached: bool = True
+    keeps_pinned: bool = True
 
 
 class GiveBack(msgspec.Struct, frozen=True, array_like=True, tag=True):
@@ -163,13 +170,14 @@ class Member(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Execute(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """Compute one run. free_offset: where the lane's memory is free for outputs."""
+    """Compute one run. free_offset: where the lane's memory is free for outputs. after_cap: not before that SetCap."""
 
     run_id: int
     rows: int
     inputs: tuple[TensorReference, ...]
     members: tuple[Member, ...]
     free_offset: int
+    after_cap: int = 0
 
 
 class StartingMember(msgspec.Struct, frozen=True, array_like=True):
@@ -183,13 +191,14 @@ class StartingMember(msgspec.Struct, frozen=True, array_like=True):
 
 
 class ExecuteStep(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """Compute one step. stepping: all members in order, those that start or resume among them."""
+    """Compute one step. stepping: all members in order, those that start or resume among them. after_cap: as above."""
 
     run_id: int
     starting: tuple[StartingMember, ...]
     resuming: tuple[int, ...]
     stepping: tuple[int, ...]
     free_offset: int
+    after_cap: int = 0
 
 
 class SuspendStates(msgspec.Struct, frozen=True, array_like=True, tag=True):
@@ -261,10 +270,9 @@ class Stepped(msgspec.Struct, frozen=True, array_like=True, tag=True):
 
 
 class Suspended(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """States are on the host. host_bytes: what they take there, all of them together."""
+    """States are on the host."""
 
     request_ids: tuple[int, ...]
-    host_bytes: int
 
 
 class Dropped(msgspec.Struct, frozen=True, array_like=True, tag=True):

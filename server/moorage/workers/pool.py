@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
+from functools import partial
 
 from moorage.domain.model import ModelKey, ModelSpec
 from moorage.scheduling.actions import Run
@@ -12,6 +13,8 @@ from moorage.workers.worker import Worker
 log = logging.getLogger(__name__)
 
 _KILLED_WITHIN_S = 5.0
+# Blocks come free when what the device computes is done, so it can take as long as a run.
+_GIVEN_BACK_WITHIN_S = 5.0
 
 
 class WorkerPool:
@@ -54,7 +57,7 @@ class WorkerPool:
 
     def load(self, name: str, key: ModelKey, spec: ModelSpec) -> None:
         if worker := self._workers.get(name):
-            worker.load(key, spec)
+            worker.load(key, spec, partial(self._others_gave_back, worker))
 
     def unload(self, name: str, key: ModelKey) -> None:
         if worker := self._workers.get(name):
@@ -73,13 +76,16 @@ class WorkerPool:
         if worker := self._workers.get(name):
             worker.restore(key)
 
-    def cap(self, name: str, size_bytes: int) -> None:
-        """Bound what a worker takes of its CUDA device; a model that would take more is out of memory."""
+    def cap(self, name: str, size_bytes: int, *, keeps_cached: bool = True, keeps_pinned: bool = True) -> None:
+        """Bound what a worker takes of its CUDA device; a model that would take more is out of memory.
+
+        keeps_cached, keeps_pinned: see SetCap. What it has cached by now it gives back by give_back.
+        """
         if worker := self._workers.get(name):
-            worker.cap(size_bytes)
+            worker.cap(size_bytes, keeps_cached=keeps_cached, keeps_pinned=keeps_pinned)
 
     def give_back(self, name: str) -> None:
-        """Have a worker give its device back what it has cached and does not use."""
+        """Have a worker give its device back what it has cached and does not use. Others' loads there wait for it."""
         if worker := self._workers.get(name):
             worker.give_back()
 
@@ -103,6 +109,16 @@ class WorkerPool:
         if worker := self._workers.get(run.worker):
             worker.trim(run.key)
 
+    async def _others_gave_back(self, newcomer: Worker) -> None:
+        """Wait until others on the device have given back what they were told to, as their runs' leases have ended.
+
+        A process that does not answer in time would hold up all others: the load then goes on without it.
+        """
+        others = [worker for worker in self._workers.values() if worker.device == newcomer.device]
+        owing = [worker.gave_back for worker in others if worker is not newcomer and not worker.gave_back.is_set()]
+        if not await _all_set(owing, _GIVEN_BACK_WITHIN_S):
+            log.warning("worker %s begins a load though others still hold cached memory", newcomer.name)
+
     def _ended_or_other(self, event: Event) -> None:
         if isinstance(event, WorkerLost):
             worker = self._workers.pop(event.worker)
@@ -124,15 +140,21 @@ class WorkerPool:
         workers = list(self._workers.values())
         for worker in workers:
             worker.stop()
-        await _all_ended(workers, grace_s)
+        ends = [worker.ended for worker in workers]
+        await _all_set(ends, grace_s)
         for worker in workers:
             worker.kill("did not end in time")
-        await _all_ended(workers, _KILLED_WITHIN_S)
+        await _all_set(ends, _KILLED_WITHIN_S)
 
 
-async def _all_ended(workers: list[Worker], limit_s: float) -> None:
-    waits = [asyncio.ensure_future(worker.ended.wait()) for worker in workers]
-    if waits:
+async def _all_set(events: list[asyncio.Event], limit_s: float) -> bool:
+    """Whether all of these came about within the limit. Cancellation: nobody waits for them any longer."""
+    waits = [asyncio.ensure_future(event.wait()) for event in events]
+    if not waits:
+        return True
+    try:
         _, late = await asyncio.wait(waits, timeout=limit_s)
-        for wait in late:
+        return not late
+    finally:
+        for wait in waits:
             wait.cancel()

@@ -4,7 +4,7 @@ import asyncio
 import logging
 import os
 import socket
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any
 
 import msgspec
@@ -67,7 +67,11 @@ class Worker:
         report: Callable[[str, str], str],
     ) -> None:
         self.name = name
+        self.device = device
         self.ended = asyncio.Event()
+        # Whether nothing that it was told to give back is outstanding.
+        self.gave_back = asyncio.Event()
+        self.gave_back.set()
         self.told_to_end = False
         self._post = post
         self._report = report
@@ -75,15 +79,17 @@ class Worker:
         self._control = Link(_DECODER, self._received, self._process.give_up)
         self._lanes: dict[ModelKey, Lane] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._caps = 0
+        self._giving_back = 0
         self._spawn(self._connect())
 
     @property
     def pid(self) -> int:
         return self._process.pid
 
-    def load(self, key: ModelKey, spec: ModelSpec) -> None:
-        """Open a lane for the model and have it built."""
-        self._spawn(self._load(key, spec))
+    def load(self, key: ModelKey, spec: ModelSpec, room: Callable[[], Awaitable[None]]) -> None:
+        """Open a lane for the model and have it built, when there is room."""
+        self._spawn(self._load(key, spec, room))
 
     def unload(self, key: ModelKey) -> None:
         """Close the model's lane and have it dropped."""
@@ -99,14 +105,17 @@ class Worker:
     def restore(self, key: ModelKey) -> None:
         self._send(RestoreModel(key))
 
-    def cap(self, size_bytes: int) -> None:
-        self._send(SetCap(size_bytes))
+    def cap(self, size_bytes: int, *, keeps_cached: bool, keeps_pinned: bool) -> None:
+        self._caps += 1
+        self._send(SetCap(size_bytes, self._caps, keeps_cached, keeps_pinned))
 
     def give_back(self) -> None:
+        self._giving_back += 1
+        self.gave_back.clear()
         self._send(GiveBack())
 
     def execute(self, run: Run) -> None:
-        self._lanes[run.key].execute(run)
+        self._lanes[run.key].execute(run, self._caps)
 
     def suspend(self, key: ModelKey, request_ids: tuple[int, ...]) -> None:
         self._lanes[key].suspend(request_ids)
@@ -147,7 +156,10 @@ class Worker:
     def _send(self, message: msgspec.Struct) -> None:
         self._control.send(message)
 
-    async def _load(self, key: ModelKey, spec: ModelSpec) -> None:
+    async def _load(self, key: ModelKey, spec: ModelSpec, room: Callable[[], Awaitable[None]]) -> None:
+        await room()
+        if self.told_to_end:  # meanwhile
+            return
         lane = Lane(key, self._post, self._report)
         theirs, descriptor = await lane.open(self._process.give_up)
         try:
@@ -174,6 +186,9 @@ class Worker:
                 self._post(ModelUnloaded(key, retained_bytes))
             case GaveBack(freed_bytes):
                 log.info("worker %s gave %d cached bytes back", self.name, freed_bytes)
+                self._giving_back -= 1
+                if not self._giving_back:
+                    self.gave_back.set()
             case _:
                 self._moved(message)
 
@@ -208,6 +223,7 @@ class Worker:
         self._process.control.close()
         self._process.handles.close()
         self.ended.set()
+        self.gave_back.set()
         self._post(WorkerLost(self.name, reason))
 
 

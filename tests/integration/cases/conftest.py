@@ -55,6 +55,9 @@ _SUM = """
             return {"y": inputs["a"] + inputs["b"]}
 """
 
+WEIGHTS_BYTES, RUN_BYTES = 2 * 2**20, 3 * 2**20
+WITH_MEMORY = f'[memory]\nweights = "{WEIGHTS_BYTES} B"\nworkspace_fixed = "{RUN_BYTES} B"\n'
+
 
 @dataclass(frozen=True)
 class SharedServer:
@@ -82,7 +85,7 @@ def write_models(root: Path) -> None:
     for datatype in ("FP16", "BF16"):
         write_python_model(root, f"double_{datatype.lower()}", _DOUBLE, datatype=datatype, shape="[-1]")
     write_simulated_model(root, "cold", load_s=0.3, top=ON_DEMAND)
-    write_simulated_model(root, "waking", load_s=0.4, top=ON_DEMAND)
+    write_simulated_model(root, "waking", load_s=0.4, top=ON_DEMAND, extra=WITH_MEMORY)
     write_simulated_model(root, "manual", top=EXPLICIT)
     two = write_python_model(root, "two", _SUM)
     (two / "model.toml").write_text(_TWO_INPUTS)

@@ -1,7 +1,7 @@
 """A second observer: looks at the ledger all through a trial, and says whether it ever was as it must not be."""
 
 import threading
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -14,12 +14,16 @@ PERIOD_S = 0.02
 
 @dataclass
 class Ledger:
-    """states: how often each model was seen in each, as "name state". failures: what must not be."""
+    """states: how often each model was seen in each, as "name state". failures: what must not be.
+
+    most_bytes: the most that each model was ever seen to hold, by kind.
+    """
 
     client: SyncClient
     looks: int = 0
     states: Counter[str] = field(default_factory=Counter)
     failures: list[str] = field(default_factory=list)
+    most_bytes: defaultdict[str, dict[str, int]] = field(default_factory=lambda: defaultdict(dict))
 
     def model(self, name: str) -> ModelStatus:
         """As it is now."""
@@ -47,6 +51,9 @@ class Ledger:
         snapshot = self.client.snapshot()
         self.looks += 1
         self.states.update(f"{model.name} {model.state}" for model in snapshot.models)
+        for model in snapshot.models:
+            most = self.most_bytes[model.name]
+            most.update({kind: max(size, most.get(kind, 0)) for kind, size in model.leased_bytes.items()})
         self.failures += _impossible(snapshot)
 
 

@@ -26,7 +26,7 @@ class Trial:
 
     recording_s: how long each is. state_bytes: what vad says that one keeps. together: how many states the budget
     holds. requests, clients: of recordings. arrivals: of urgent requests, on the average gap_s after each other.
-    ageing_s: of the server.
+    least_arrivals: so many come at least before the recordings are done. ageing_s: of the server.
     """
 
     recording_s: float
@@ -36,6 +36,7 @@ class Trial:
     clients: int
     arrivals: int
     gap_s: float
+    least_arrivals: int
     ageing_s: float = 10.0
 
     @property
@@ -55,7 +56,16 @@ class Trial:
         return STEP_BYTES + self.together * ROW_BYTES + self.state_bytes // 2
 
 
-SHORT = Trial(recording_s=60.0, state_bytes=4 * MIB, together=4, requests=32, clients=8, arrivals=30, gap_s=0.1)
+SHORT = Trial(
+    recording_s=60.0,
+    state_bytes=4 * MIB,
+    together=4,
+    requests=32,
+    clients=8,
+    arrivals=30,
+    gap_s=0.1,
+    least_arrivals=15,
+)
 LONG = Trial(
     recording_s=600.0,
     state_bytes=40 * MIB,
@@ -64,9 +74,10 @@ LONG = Trial(
     clients=10,
     arrivals=200,
     gap_s=0.3,
+    least_arrivals=200,
 )
 # Everybody has waited long enough to have risen as high as one can.
-AGED = replace(SHORT, requests=16, arrivals=20, ageing_s=0.1)
+AGED = replace(SHORT, requests=16, arrivals=20, least_arrivals=10, ageing_s=0.1)
 
 
 @dataclass(frozen=True)
@@ -162,6 +173,21 @@ class Outcome:
         """The share of the time that runs of urgent requests took."""
         return sum(arrival.run_s for arrival in self.arrivals) / self.disturbed.seconds
 
+    def problems(self, most_lost_share: float) -> list[str]:
+        """What is not as it should be. most_lost_share: of the throughput, beside the time of the urgent runs."""
+        first, over = self.steps_first(), len(self.ledger.over_capacity("cpu"))
+        trial, lost_share = self.trial, self.lost_share - self.urgent_share
+        found = {
+            f"only {len(first)} urgent requests came": len(first) < trial.least_arrivals,
+            f"{max(first, default=0)} steps began before an urgent request": max(first, default=0) > 1,
+            f"only {self.preemptions} preemptions": self.preemptions < trial.arrivals // 2,
+            f"{len(self.disturbed.outputs)} recordings answered": len(self.disturbed.outputs) != trial.requests,
+            f"{self.differing} answers differ": self.differing > 0,
+            f"over budget in {over} looks": over > 0,
+            f"{lost_share:.1%} lost beside the urgent runs": lost_share > most_lost_share,
+        }
+        return [what for what, is_so in found.items() if is_so]
+
     def report(self) -> str:
         """The figures, for people."""
         arrivals, trial = self.arrivals, self.trial
@@ -178,7 +204,8 @@ class Outcome:
                 f" each; a step takes {step50_s * 1000:.1f} ms, p99 {step99_s * 1000:.1f} ms",
                 f"{len(arrivals)} urgent requests, {self.preemptions} preemptions, {self.differing} answers differ",
                 f"until it starts: p50 {p50_s * 1000:.1f} ms, p99 {p99_s * 1000:.1f} ms"
-                f" ({p50_s / self.step_s:.1f} and {p99_s / self.step_s:.1f} steps);"
+                f" ({p50_s / self.step_s:.1f} and {p99_s / self.step_s:.1f} steps,"
+                f" {p50_s / alone50_s:.2f} and {p99_s / alone50_s:.2f} times the median answer alone);"
                 f" alone p50 {first50_s * 1000:.1f} ms, p99 {first99_s * 1000:.1f} ms",
                 f"of that in the server: p50 {queued50_s * 1000:.1f} ms, p99 {queued99_s * 1000:.1f} ms",
                 f"steps begun between: at most {max(self.steps_first())}, on average {np.mean(self.steps_first()):.2f};"
@@ -187,7 +214,8 @@ class Outcome:
                 f" alone p50 {alone50_s * 1000:.1f} ms, p99 {alone99_s * 1000:.1f} ms"
                 f" (p99 is {took99_s / alone50_s:.2f} times the median alone)",
                 f"recordings: {self.undisturbed.seconds:.1f} s undisturbed, {self.disturbed.seconds:.1f} s disturbed:"
-                f" {self.lost_share:.1%} less, {self.urgent_share:.1%} of the time was urgent runs'",
+                f" {self.lost_share:.1%} less throughput, {self.urgent_share:.1%} of the time was urgent runs'",
+                f"ledger over budget: {len(self.ledger.over_capacity('cpu'))} of {len(self.ledger.snapshots)} looks",
             ]
         )
 

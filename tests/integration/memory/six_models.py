@@ -1,6 +1,8 @@
-"""Six models of 64 MiB share 224 MiB, and 16 clients want all of them. By hand:
+"""Six models of 64 MiB share 224 MiB, and 16 clients want all of them. By hand, 3,000 requests in both variants:
 
 python -m tests.integration.memory.six_models [REQUESTS]
+
+Exit code 1 where anything is not as it should be.
 """
 
 import asyncio
@@ -26,6 +28,8 @@ BUDGET_BYTES = 224 * MIB
 NAMES = ("first", "second", "third", "fourth", "fifth", "sixth")  # by how often they are wanted
 CLIENTS = 16
 SOME_WARMING = 32
+BESIDE_THE_BUDGET = 1.15  # of the budget: what the worker may take beside its own, as the system counts it
+VARIANTS: tuple[tuple[str, ...], ...] = ((), (NAMES[1], NAMES[5]))  # whose models are of priority 1
 _PATIENCE_S = 60.0
 
 
@@ -56,6 +60,25 @@ class Outcome:
     peak_bytes: int
     samples: int
     last: Snapshot
+
+    def problems(self, requests: int) -> list[str]:
+        """What is not as it should be, of a trial of so many requests."""
+        served = {name: len(latencies_s) for name, latencies_s in self.latencies_s.items()}
+        above_bytes = self.peak_bytes - self.base_bytes
+        counts = {model.name: model.residency_counts for model in self.last.models if model.name in NAMES}
+        evictions = sum(one.evictions for one in counts.values())
+        reloaded = [name for name, one in counts.items() if one.loads != 1]
+        found = {
+            f"{self.wrong} answers are wrong": self.wrong > 0,
+            f"{sum(served.values())} of {requests} requests served": sum(served.values()) != requests,
+            f"a model was never asked: {served}": not all(served.values()),
+            f"over budget in {self.over_budget} looks": self.over_budget > 0,
+            f"{self.most_leased_bytes} bytes leased": self.most_leased_bytes > BUDGET_BYTES,
+            f"the worker took {above_bytes} bytes": above_bytes > BESIDE_THE_BUDGET * BUDGET_BYTES,
+            f"unloaded, where they should have been offloaded: {reloaded}": bool(reloaded),
+            f"only {evictions} evictions of {len(counts)} models": evictions < len(NAMES) or len(counts) < len(NAMES),
+        }
+        return [what for what, is_so in found.items() if is_so]
 
     def report(self) -> str:
         """The figures, for people."""
@@ -158,12 +181,17 @@ def _is_right(references: list[NDArray[np.float32]], ask: Ask, y: NDArray[np.flo
     return bool(np.allclose(y, references[ask.model][ask.block] @ ask.x, rtol=1e-4, atol=1e-3))
 
 
-def main() -> None:
+def main() -> int:
     requests = int(sys.argv[1]) if len(sys.argv) > 1 else 3000
-    for first_priority in ((), (NAMES[1], NAMES[5])):
+    problems: list[str] = []
+    for first_priority in VARIANTS:
         with tempfile.TemporaryDirectory() as folder:
-            sys.stdout.write(f"{try_six_models(Path(folder), requests, first_priority).report()}\n\n")
+            outcome = try_six_models(Path(folder), requests, first_priority)
+        problems += outcome.problems(requests)
+        sys.stdout.write(f"{outcome.report()}\n\n")
+    sys.stdout.write("".join(f"WRONG: {problem}\n" for problem in problems) or "all as it should be\n")
+    return 1 if problems else 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -20,7 +20,7 @@ from tests.integration.memory.card import (
     card_server,
     traffic,
 )
-from tests.support.fake_nvml import needs_c_compiler
+from tests.support.fake_nvml import GIB, needs_c_compiler
 from tests.support.memory_watch import device_in, leased_bytes, watching_ledger
 
 pytestmark = [needs_c_compiler, pytest.mark.timeout(120)]
@@ -28,6 +28,7 @@ pytestmark = [needs_c_compiler, pytest.mark.timeout(120)]
 FOREIGN_BYTES = 6 * CARD_BYTES // 10
 LEFT_BYTES = CARD_BYTES - FOREIGN_BYTES
 FOREIGN = {os.getpid(): FOREIGN_BYTES}  # this very process, which is none of the server's
+HELD_BYTES = 3 * GIB
 MOST_EVICTION_S = 3.0
 
 
@@ -59,6 +60,19 @@ def test_another_process_takes_sixty_percent_of_the_card_and_gives_it_back(serve
     shrunk = [status for status in statuses if status.capacity_bytes == LEFT_BYTES]
     fitting = next(index for index, status in enumerate(shrunk) if all_fits(status))
     assert all(all_fits(status) for status in shrunk[fitting:])
+
+
+def test_a_hold_that_is_used_is_charged_once(served: CardServer) -> None:
+    with served.client.hold(DEVICE, HELD_BYTES):
+        served.wait_for(lambda device: device.leased_bytes["held"] == HELD_BYTES, "the hold is in the ledger")
+        served.card.use(processes={os.getpid(): HELD_BYTES + FOREIGN_BYTES})
+        served.wait_for(lambda device: device.capacity_bytes == LEFT_BYTES, "what it takes beyond its hold counts")
+        served.card.use(processes={os.getpid(): HELD_BYTES})
+        served.wait_for(lambda device: device.capacity_bytes == BUDGET_BYTES, "the capacity comes back")
+    unheld_bytes = CARD_BYTES - HELD_BYTES
+    served.wait_for(lambda device: device.capacity_bytes == unheld_bytes, "released, and used all the same")
+    served.card.use(processes={})
+    served.wait_for(lambda device: device.capacity_bytes == BUDGET_BYTES, "nobody uses it")
 
 
 def test_a_card_that_is_lost_serves_nobody_until_it_is_back(served: CardServer) -> None:

@@ -114,6 +114,10 @@ def test_models_of_another_server_for_machines(server: Behaviour) -> None:
             "pinned": False,
             "waiting_rows": 0,
             "running_requests": 0,
+            "loads": 0,
+            "evictions": 0,
+            "restores": 0,
+            "preemptions": 0,
         }
     ]
 

@@ -30,6 +30,7 @@ class Heard:
     unknown: list[str] = field(default_factory=list)
     pids: set[int] = field(default_factory=lambda: {WORKER})
     leased_bytes: int = 0
+    held_bytes: int = 0
     looks: float = 0
 
     @property
@@ -48,7 +49,7 @@ class Heard:
             self.looks += 0.5  # asked before and after each
             return set(self.pids)
 
-        return Ours(pids, lambda _: self.leased_bytes)
+        return Ours(pids, lambda _: self.leased_bytes, lambda _: self.held_bytes)
 
     async def others_hold(self, size_bytes: int) -> None:
         """Wait for a reading, taken from now on, with so much held by others."""
@@ -183,6 +184,43 @@ def test_what_can_never_be_told_is_said_once(card: FakeCard, log: pytest.LogCapt
     assert "Driver Not Loaded" in log.text
 
 
+@needs_c_compiler
+def test_a_hold_is_not_charged_again_whatever_comes_first(card: FakeCard) -> None:
+    async def use(heard: Heard) -> None:
+        card.use(processes={WORKER: GIB}, overhead_bytes=100)
+        await heard.others_hold(100)
+        heard.held_bytes = 2 * GIB
+        card.use(processes={WORKER: GIB, OTHER: 2 * GIB})
+        await heard.others_hold(100)
+        card.use(processes={WORKER: GIB, OTHER: 3 * GIB})
+        await heard.others_hold(GIB + 100)
+        heard.held_bytes = 0  # released, and still used
+        await heard.others_hold(3 * GIB + 100)
+        heard.held_bytes = 2 * GIB  # used, and then held
+        await heard.others_hold(GIB + 100)
+
+    _monitored(use)
+
+
+@needs_c_compiler
+def test_a_lost_card_stays_lost_until_it_is_read(card: FakeCard, log: pytest.LogCaptureFixture) -> None:
+    async def use(heard: Heard) -> None:
+        await heard.others_hold(0)
+        card.lose()
+        await until(lambda: heard.lost)
+        card.refuse("nvmlInitWithFlags", pynvml.NVML_ERROR_DRIVER_NOT_LOADED)  # its driver is being reset
+        await heard.some_looks()
+        card.hang(60.0)
+        await heard.some_looks()
+        card.come_back()
+        await heard.others_hold(0)
+
+    heard = _monitored(use)
+    assert heard.unknown == []
+    assert [level for level, _ in _lines(log)] == ["INFO", "WARNING", "WARNING"]
+    assert "is back" in log.text.splitlines()[-1]
+
+
 class _Scripted:
     """A source whose sample is a function of the test's."""
 
@@ -226,6 +264,17 @@ def test_a_lease_that_changes_during_the_look_was_ours(before: int, after: int) 
     def sample() -> Reading:
         heard.leased_bytes = after
         return DeviceReading("cuda:0", 100, 60, None, None)
+
+    assert _one_reading(heard, sample) == ("cuda:0", 100, 20)
+
+
+@pytest.mark.parametrize(("before", "after"), [(40, 0), (0, 40)], ids=["released", "granted"])
+def test_a_hold_that_changes_during_the_look_counts(before: int, after: int) -> None:
+    heard = Heard(held_bytes=before)
+
+    def sample() -> Reading:
+        heard.held_bytes = after
+        return DeviceReading("cuda:0", 100, 60, {7: 60}, None)
 
     assert _one_reading(heard, sample) == ("cuda:0", 100, 20)
 

@@ -90,14 +90,36 @@ def test_never_where_the_device_alone_would_be_too_small(weights: int, rows: int
     assert core.explain(rows=rows).verdict is Verdict.NEVER
 
 
-def test_never_where_it_exceeds_what_stays_or_its_own_limit() -> None:
+def test_refused_where_it_exceeds_what_stays_and_never_where_its_own_limit() -> None:
     core = Core()
     core.resident(make_spec("pinned", weights=60, share=PINNED))
     core.register(make_spec(weights=50))
     explained = core.explain()
-    assert (explained.verdict, explained.reason) == (Verdict.NEVER, "it exceeds what the device can offer")
+    assert (explained.verdict, explained.reason) == (
+        Verdict.REFUSED,
+        "what others hold there stays: it would be refused for now",
+    )
+    assert core.load() == ["not loaded model/1: MemoryExhausted"]
     limited = core.register(make_spec("limited", per_row=5, share=SharePolicy(limit_bytes=9)))
     assert [core.explain(limited, rows).verdict for rows in (1, 2)] == [Verdict.NOW, Verdict.NEVER]
+
+
+def test_what_is_kept_for_higher_priority_is_not_free() -> None:
+    core = Core(UNGUARDED)
+    core.resident(make_spec("busy", weights=20, fixed=20))
+    core.resident(make_spec(weights=10, fixed=30))
+    core.ask(1, ModelKey("busy", 1))
+    core.hold(1, 60, priority=1)
+    explained = core.explain(priority=3)
+    assert (explained.verdict, explained.free_bytes) == (Verdict.WAIT, 0)
+    assert core.ask(2, priority=3) == []
+
+
+def test_what_comes_in_counts_what_is_reserved_for_it_and_not_a_process_that_runs() -> None:
+    core = Core.on(DeviceLimits(100, context_bytes=10), UNGUARDED)
+    core.resident(make_spec("other", weights=30))
+    core.register(make_spec(weights=40, share=SharePolicy(reserved_bytes=60)))
+    assert verdict(core.explain()) == (Verdict.NOW, 60, 60, 0)
 
 
 def test_a_dedicated_process_that_would_end_is_named_after_its_model() -> None:

@@ -119,10 +119,28 @@ def test_one_that_can_not_be_brought_back_is_loaded_from_disk() -> None:
 
 def test_what_stays_on_the_device_all_the_same_stays_charged() -> None:
     core = offloading()
-    core.load(NEXT)
-    assert core.offloaded(retained_bytes=55) == []
-    assert core.kinds() == {"weights": 55}
+    core.hold(1, 45)
+    assert core.offloaded(retained_bytes=55) == ["hold 1"]
+    assert core.kinds() == {"weights": 55, "held": 45}
     assert core.model().state is ModelState.OFFLOADED
+
+
+def test_what_stayed_goes_with_the_model_where_it_is_needed() -> None:
+    core = offloading()
+    core.load(NEXT)
+    assert core.offloaded(retained_bytes=55) == ["unload model/1 on cpu"]
+    assert core.unloaded() == ["load next/1 on cpu"]
+    assert (core.host_bytes(), core.model().counts.evictions) == (0, 1)
+
+
+@pytest.mark.parametrize("retained_bytes", [55, 60])
+def test_what_stays_even_then_is_quarantined_and_nobody_waits_for_it(retained_bytes: int) -> None:
+    core = offloading()
+    core.load(NEXT)
+    core.offloaded(retained_bytes=retained_bytes)
+    assert core.unloaded(retained_bytes=retained_bytes) == ["not loaded next/1: MemoryExhausted"]
+    assert core.kinds() == {"weights": retained_bytes}
+    assert core.model().state is ModelState.FAILED
 
 
 def test_what_stayed_counts_when_it_comes_back() -> None:
@@ -226,14 +244,6 @@ def test_a_pinned_model_that_is_offloaded_before_it_was_pinned_comes_back_when_a
     core.restored()
     core.finish(1)
     assert core.ask(2, NEXT) == ["fail 2: MemoryExhausted"]
-
-
-def test_all_of_it_may_stay_on_the_device() -> None:
-    core = offloading()
-    core.load(NEXT)
-    core.offloaded(retained_bytes=60)
-    assert core.kinds() == {"weights": 60}
-    assert core.model().state is ModelState.OFFLOADED
 
 
 def test_news_of_moves_that_nobody_asked_for_are_no_news() -> None:

@@ -31,6 +31,24 @@ def test_it_comes_free_with_the_worker() -> None:
     assert core.load() == ["start cpu"]
 
 
+def test_it_comes_back_by_itself_when_the_worker_has_ended() -> None:
+    core = retaining()
+    core.let_go(1)
+    core.lose()
+    assert core.model().state is ModelState.UNLOADED
+    assert core.ask(1) == ["start cpu"]
+    assert core.up() == ["load model/1 on cpu"]
+    assert core.loaded(MODEL, 60) == ["execute 1"]
+
+
+def test_an_operator_can_not_bring_it_back_before() -> None:
+    core = retaining()
+    core.let_go(1)
+    assert core.load() == ["not loaded model/1: ModelNotReady"]
+    assert core.errors()[0].message.endswith("quarantined until its worker restarts")
+    assert core.kinds() == {"weights": 20}
+
+
 def test_a_dedicated_process_ends_and_frees_it_at_once() -> None:
     core = retaining(isolation=Isolation.DEDICATED)
     assert core.kinds() == {"weights": 20, "held": 50}

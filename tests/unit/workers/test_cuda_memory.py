@@ -1,4 +1,4 @@
-"""Whether weights can have CUDA segments of their own: what can be told without a CUDA device."""
+"""Where CUDA memory lies and what is cached of it: what can be told without a CUDA device."""
 
 import contextlib
 import itertools
@@ -6,7 +6,7 @@ import itertools
 import pytest
 import torch
 
-from moorage.workers.runtimes.cuda_memory import own_segments, why_no_segments
+from moorage.workers.runtimes.cuda_memory import cached_bytes, own_segments, release_pinned_memory, why_no_segments
 
 CUDA = torch.device("cuda:0")
 
@@ -52,3 +52,30 @@ def test_pools_may_be_given_up_while_others_are_in_use(monkeypatch: pytest.Monke
             assert calls[-2:] == [(calls[0][0], (0, 1)), (calls[0][0], (0, 2))]
         assert calls[-2:] == [("endAllocateToPool", (0, 2)), ("releasePool", (0, 2))]
     assert calls[-2:] == [("endAllocateToPool", (0, 1)), ("releasePool", (0, 1))]
+
+
+def test_what_is_reserved_and_not_allocated_is_cached(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert cached_bytes("cuda:0") == 0, "before CUDA is used"
+    stats = {"reserved_bytes": {"all": {"current": 100}}, "allocated_bytes": {"all": {"current": 70}}}
+    monkeypatch.setattr(torch.cuda, "memory_stats_as_nested_dict", {"cuda:0": stats}.get)
+    assert cached_bytes("cuda:0") == 30
+
+
+@pytest.mark.parametrize("release", ["public", "private", "neither"])
+def test_pinned_memory_is_given_back_by_whatever_torch_has_for_that(
+    release: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[str] = []
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.delattr(torch.accelerator, "empty_host_cache", raising=False)
+    if release == "public":
+        monkeypatch.setattr(torch.accelerator, "empty_host_cache", lambda: calls.append("public"), raising=False)
+    if release != "neither":
+        monkeypatch.setattr(torch._C, "_host_emptyCache", lambda: calls.append("private"), raising=False)
+    release_pinned_memory()
+    assert calls == [release] * (release != "neither")
+
+
+def test_where_cuda_is_not_used_nothing_is_pinned(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.accelerator, "empty_host_cache", lambda: pytest.fail("asked"), raising=False)
+    release_pinned_memory()

@@ -65,7 +65,7 @@ async def carried_out(run: Run, *, sent: bool = True) -> tuple[StepFinished, lis
     end, descriptor = await lane.open(pytest.fail)
     os.close(descriptor)
     worker = Worker(end)
-    lane.execute(run)
+    lane.execute(run, after_cap=3)
     if sent:
         await asyncio.wait_for(worker.answer(), 5)
     event = await asyncio.wait_for(events.get(), 5)
@@ -83,7 +83,7 @@ def test_only_those_that_start_bring_inputs_each_its_own() -> None:
     run = step_of([request(1, 10)], [request(2, 100), request(3, 7)])
     event, (told,) = asyncio.run(carried_out(run))
     assert by_request(event).keys() == {1, 2, 3}
-    assert told.resuming == (1,)
+    assert (told.resuming, told.after_cap) == ((1,), 3)
     assert told.stepping == (1, 2, 3)
     assert [(member.request_id, member.inputs[0].shape) for member in told.starting] == [(2, (1, 100)), (3, (1, 7))]
     first, second = (member.inputs[0] for member in told.starting)

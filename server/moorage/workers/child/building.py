@@ -1,5 +1,6 @@
 """From a blueprint to a model that can run."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -7,7 +8,7 @@ from moorage.authoring import ModelContext
 from moorage.domain.model import ModelKey
 from moorage.domain.tensor import TensorSpec
 from moorage.workers.messages import Blueprint, Spec
-from moorage.workers.runtimes import Runtime, RuntimeOptions, cap_device_memory, create_runtime
+from moorage.workers.runtimes import Runtime, RuntimeOptions, create_runtime
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +22,7 @@ class Built:
     device: str
 
 
-def build(key: ModelKey, blueprint: Blueprint, device: str, cap_bytes: int | None) -> Built:
+def build(key: ModelKey, blueprint: Blueprint, device: str, apply_cap: Callable[[], None]) -> Built:
     """Create the runtime and load the model, within the process's cap. Raises whatever they raise."""
     inputs = {spec.name: _tensor_spec(spec) for spec in blueprint.inputs}
     outputs = {spec.name: _tensor_spec(spec) for spec in blueprint.outputs}
@@ -38,8 +39,7 @@ def build(key: ModelKey, blueprint: Blueprint, device: str, cap_bytes: int | Non
         state_bytes=blueprint.state_bytes,
     )
     runtime = create_runtime(blueprint.runtime, options)
-    if cap_bytes is not None:  # it may have come before there was a framework to be told
-        cap_device_memory(device, cap_bytes)
+    apply_cap()  # it may have come before there was a framework to be told
     runtime.load(ModelContext(key.name, key.version, device, Path(blueprint.path), blueprint.parameters))
     return Built(runtime, inputs, outputs, options.batched, device)
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import msgspec
 
 from moorage.workers.child.building import build
+from moorage.workers.child.caches import Caches
 from moorage.workers.child.failures import describe, detail_of
 from moorage.workers.child.in_order import InOrder, ending_the_process
 from moorage.workers.child.lane import LaneThread
@@ -29,7 +30,6 @@ from moorage.workers.messages import (
     ToWorker,
     UnloadModel,
 )
-from moorage.workers.runtimes import cap_device_memory
 
 _DECODER: msgspec.msgpack.Decoder[ToWorker] = msgspec.msgpack.Decoder(ToWorker)
 
@@ -45,9 +45,9 @@ class ControlLoop:
         self._device = device
         self._control = control
         self._handles = handles
-        self._cap_bytes: int | None = None
         self._sending = threading.Lock()
-        self._transfers = Transfers(device, self._send)
+        self._caches = Caches(device, self._send)
+        self._transfers = Transfers(device, self._send, self._caches)
         # Frameworks patch global state while they build: all loads go through one thread, in order.
         self._loads = InOrder("models")
         # What makes room for others must not wait for them.
@@ -77,17 +77,17 @@ class ControlLoop:
                 self._moves.put(lambda: self._transfers.offload(key))
             case RestoreModel(key):
                 self._moves.put(lambda: self._transfers.restore(key))
-            case SetCap(device_bytes):
-                self._cap(device_bytes)  # at once: what comes next, on whichever thread, counts on it
+            case SetCap():
+                self._caches.set_cap(message)  # at once: what comes next, on whichever thread, counts on it
             case GiveBack():
-                self._moves.put(self._transfers.give_back)
+                self._caches.give_back()
             case Stop():
                 self._loads.put(self._stop)
 
     def _load(self, message: LoadModel, lane: socket.socket, segment: int) -> None:
         started = time.perf_counter()
         try:
-            built = build(message.key, message.blueprint, self._device, self._cap_bytes)
+            built = build(message.key, message.blueprint, self._device, self._caches.apply_cap)
             wait_for_device(self._device)
             weights_bytes, can_offload = built.runtime.weights_bytes(), built.runtime.can_offload
         except BaseException as error:  # a model may raise anything, SystemExit too
@@ -99,15 +99,11 @@ class ControlLoop:
             self._send(LoadRefused(message.key, reason, detail))
             _close_after_the_server(lane)
             return
-        thread = LaneThread(message.key, built, lane, segment)
+        thread = LaneThread(message.key, built, lane, segment, self._caches)
         self._transfers.add(message.key, Present(built.runtime, Path(message.blueprint.path), thread))
         thread.start()
         load_s = time.perf_counter() - started
         self._send(Loaded(message.key, weights_bytes, load_s, built.runtime.stepped, can_offload))
-
-    def _cap(self, device_bytes: int) -> None:
-        self._cap_bytes = device_bytes
-        cap_device_memory(self._device, device_bytes)
 
     def _stop(self) -> None:
         self._transfers.finish_all()

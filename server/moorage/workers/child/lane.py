@@ -6,7 +6,8 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 import msgspec
 
@@ -14,6 +15,7 @@ from moorage.authoring import Batch, BatchMember
 from moorage.domain.model import ModelKey
 from moorage.workers import segment as segments
 from moorage.workers.child.building import Built
+from moorage.workers.child.caches import Caches
 from moorage.workers.child.failures import detail_of
 from moorage.workers.child.memory import wait_for_device
 from moorage.workers.child.outputs import OutputWriter
@@ -31,6 +33,8 @@ from moorage.workers.messages import (
 )
 from moorage.workers.runtimes import SharedMemory, is_loss_of_device, is_out_of_memory
 
+Asked = TypeVar("Asked", Execute, ExecuteStep)
+
 _DEVICE_LOST = 71  # EX_OSERR of sysexits.h
 
 _DECODER: msgspec.msgpack.Decoder[ToLane] = msgspec.msgpack.Decoder(ToLane)
@@ -39,8 +43,9 @@ _DECODER: msgspec.msgpack.Decoder[ToLane] = msgspec.msgpack.Decoder(ToLane)
 class LaneThread(threading.Thread):
     """Owns the model's runs: one at a time, in the order they come."""
 
-    def __init__(self, key: ModelKey, built: Built, lane: socket.socket, segment: int) -> None:
+    def __init__(self, key: ModelKey, built: Built, lane: socket.socket, segment: int, caches: Caches) -> None:
         super().__init__(name=str(key), daemon=True)
+        self._caches = caches
         self._built = built
         self._lane = lane
         self._memory = SharedMemory(segments.attach(segment))
@@ -87,15 +92,37 @@ class LaneThread(threading.Thread):
 
     def _answers(self, message: ToLane) -> Sequence[FromLane]:
         if isinstance(message, Execute):
-            return (self._execute(message),)
+            return (self._within_cap(message, self._execute),)
         assert self._stepping is not None, "the server asks for steps only of a model that said it has them"
+        if isinstance(message, ExecuteStep) and not message.resuming:
+            return (self._within_cap(message, self._stepping.execute),)
+        answers = self._moves(message, self._stepping)
+        self._caches.copies_ended()
+        return answers
+
+    def _moves(self, message: ExecuteStep | SuspendStates | DropStates, stepping: Stepping) -> Sequence[FromLane]:
+        """What may give up copies on the host."""
         match message:
             case ExecuteStep():
-                return (self._stepping.execute(message),)
+                return (self._within_cap(message, stepping.execute),)
             case SuspendStates(request_ids):
-                return self._stepping.suspend(request_ids)
+                return stepping.suspend(request_ids)
             case DropStates(request_ids):
-                return (self._stepping.drop(request_ids),)
+                return (stepping.drop(request_ids),)
+
+    def _within_cap(self, message: Asked, execute: Callable[[Asked], FromLane]) -> FromLane:
+        self._caches.wait_for_cap(message.after_cap)
+        answer = execute(message)
+        self._give_back()  # by now nothing here refers to what was computed
+        return answer
+
+    def _give_back(self) -> None:
+        """What was computed is not lost where this fails."""
+        try:
+            self._caches.run_ended()
+        except Exception as error:
+            traceback.print_exc()
+            self._device_is_lost |= is_loss_of_device(error)
 
     def _execute(self, message: Execute) -> Executed | ExecuteFailed:
         try:

@@ -4,11 +4,16 @@ import ctypes
 import sys
 
 
-def release_freed_memory(device: str) -> None:
-    """Return cached free blocks to the device, or, on a CPU, freed heap to the system."""
+def release_cached_blocks(device: str) -> None:
+    """Return torch's free blocks to a CUDA device."""
     torch = sys.modules.get("torch")
     if device != "cpu" and torch is not None:
         torch.cuda.empty_cache()
+
+
+def release_freed_memory(device: str) -> None:
+    """Return cached free blocks to the device, and freed heap to the system."""
+    release_cached_blocks(device)
     if sys.platform == "linux":
         # With the thresholds raised, glibc keeps what is freed until it is told not to.
         ctypes.CDLL(None).malloc_trim(0)

@@ -47,17 +47,16 @@ class Stepping:
     def suspend(self, request_ids: Sequence[int]) -> list[Suspended | Dropped]:
         """Move states to the host. One that can't be moved is dropped, as its memory is wanted all the same."""
         moved: list[int] = []
-        host_bytes = 0
         for request_id in request_ids:
             try:
-                host_bytes += self._states.suspend(request_id)
+                self._states.suspend(request_id)
                 moved.append(request_id)
             except BaseException:  # as above
                 traceback.print_exc()
         lost = tuple(request_id for request_id in request_ids if request_id not in moved)
         self._forget(lost)
         release_freed_memory(self._device)
-        suspended: list[Suspended | Dropped] = [Suspended(tuple(moved), host_bytes)] if moved else []
+        suspended: list[Suspended | Dropped] = [Suspended(tuple(moved))] if moved else []
         return [*suspended, Dropped(lost)] if lost else suspended
 
     def drop(self, request_ids: tuple[int, ...]) -> Dropped:

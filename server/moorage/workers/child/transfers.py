@@ -9,18 +9,18 @@ from pathlib import Path
 import msgspec
 
 from moorage.domain.model import ModelKey
+from moorage.workers.child.caches import Caches
 from moorage.workers.child.failures import describe, detail_of
 from moorage.workers.child.lane import LaneThread
 from moorage.workers.child.memory import release_freed_memory
 from moorage.workers.messages import (
-    GaveBack,
     Offloaded,
     OffloadRefused,
     Restored,
     RestoreRefused,
     Unloaded,
 )
-from moorage.workers.runtimes import Runtime, reserved_bytes
+from moorage.workers.runtimes import Runtime
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,9 +35,10 @@ class Present:
 class Transfers:
     """The models that are there. Except for `add`, `in` and `finish_all`, it is for one thread."""
 
-    def __init__(self, device: str, send: Callable[[msgspec.Struct], None]) -> None:
+    def __init__(self, device: str, send: Callable[[msgspec.Struct], None], caches: Caches) -> None:
         self._device = device
         self._send = send
+        self._caches = caches
         self._models: dict[ModelKey, Present] = {}
         self._tidy: set[ModelKey] = set()
 
@@ -59,7 +60,7 @@ class Transfers:
             self._collect_garbage(key, runtime)
             release_freed_memory(self._device)
             answer = Offloaded(key, host_bytes, runtime.retained_bytes(), time.perf_counter() - started_s)
-        self._send(answer)
+        self._answer(answer)
 
     def restore(self, key: ModelKey) -> None:
         """Bring a model's weights back, and answer."""
@@ -71,7 +72,7 @@ class Transfers:
             answer: msgspec.Struct = RestoreRefused(key, describe(error, model.folder), detail_of(error))
         else:
             answer = Restored(key, time.perf_counter() - started_s)
-        self._send(answer)
+        self._answer(answer)
 
     def unload(self, key: ModelKey) -> None:
         """Drop a model that the server has closed the lane of, and answer. One that failed to load isn't there."""
@@ -82,14 +83,9 @@ class Transfers:
             model.lane.finish()
             runtime = model.runtime
             del model  # the lane's thread could hold what it last computed
-        self._release()
-        self._send(Unloaded(key, 0 if runtime is None else runtime.retained_bytes()))
-
-    def give_back(self) -> None:
-        """Give the device what is cached, and answer."""
-        before_bytes = reserved_bytes(self._device)
-        self._release()
-        self._send(GaveBack(max(0, before_bytes - reserved_bytes(self._device))))
+        gc.collect()
+        release_freed_memory(self._device)
+        self._answer(Unloaded(key, 0 if runtime is None else runtime.retained_bytes()))
 
     def finish_all(self) -> None:
         """Let every model clean up after itself: the process ends."""
@@ -104,6 +100,6 @@ class Transfers:
             gc.collect()
         self._tidy.add(key)
 
-    def _release(self) -> None:
-        gc.collect()
-        release_freed_memory(self._device)
+    def _answer(self, message: msgspec.Struct) -> None:
+        self._send(message)
+        self._caches.copies_ended()

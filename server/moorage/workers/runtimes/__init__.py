@@ -23,10 +23,12 @@ __all__ = [
     "RuntimeOptions",
     "SharedMemory",
     "States",
+    "cached_bytes",
     "cap_device_memory",
     "create_runtime",
     "is_loss_of_device",
     "is_out_of_memory",
+    "release_pinned_memory",
     "reserved_bytes",
 ]
 
@@ -54,6 +56,20 @@ def reserved_bytes(device: str) -> int:
         return 0
     size_bytes: int = import_module("moorage.workers.runtimes.cuda_memory").reserved_bytes(device)
     return size_bytes
+
+
+def cached_bytes(device: str) -> int:
+    """What of that is free; likewise 0 where there is none."""
+    if device == "cpu" or "torch" not in sys.modules:
+        return 0
+    size_bytes: int = import_module("moorage.workers.runtimes.cuda_memory").cached_bytes(device)
+    return size_bytes
+
+
+def release_pinned_memory(device: str) -> None:
+    """Give the host back what torch has pinned beside a CUDA device and nobody uses. It can take seconds."""
+    if device != "cpu" and "torch" in sys.modules:
+        import_module("moorage.workers.runtimes.cuda_memory").release_pinned_memory()
 
 
 def create_runtime(name: str, options: RuntimeOptions) -> Runtime:

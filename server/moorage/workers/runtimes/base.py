@@ -99,8 +99,8 @@ class States(Protocol):
         """Bytes of the device that a request keeps."""
         ...
 
-    def suspend(self, request_id: int) -> int:
-        """Move a state to the host; the bytes that it takes there."""
+    def suspend(self, request_id: int) -> None:
+        """Move a state to the host. Does nothing to one that is there."""
         ...
 
     def resume(self, request_id: int) -> None:

@@ -1,7 +1,8 @@
-"""CUDA memory of one worker: where models' weights lie, how much the process may take, and what it has cached."""
+"""CUDA memory of one worker: where models' weights lie, how much the process may take, and what it has cached, also of
+pinned host memory."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import torch
@@ -69,3 +70,25 @@ def cap(device: str, size_bytes: int) -> None:
 def reserved_bytes(device: str) -> int:
     """What this process's tensors take of a device, and what is cached for more of them."""
     return torch.cuda.memory_reserved(device)
+
+
+def cached_bytes(device: str) -> int:
+    """What is cached alone: a part of a segment whose rest is in use counts, though it can't be given back."""
+    stats = torch.cuda.memory_stats_as_nested_dict(device)
+    if not stats:  # CUDA has not been used yet
+        return 0
+    size_bytes: int = stats["reserved_bytes"]["all"]["current"] - stats["allocated_bytes"]["all"]["current"]
+    return size_bytes
+
+
+def release_pinned_memory() -> None:
+    """Give the host back what is pinned and not in use. Nothing, where torch has no way to."""
+    empty = pinned_cache_emptier()
+    if empty is not None and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        empty()
+
+
+def pinned_cache_emptier() -> Callable[[], None] | None:
+    """torch's function for that: public where this release has it, else the one that only builds for CUDA have."""
+    public: Callable[[], None] | None = getattr(torch.accelerator, "empty_host_cache", None)
+    return public if public is not None else getattr(torch._C, "_host_emptyCache", None)

@@ -83,7 +83,8 @@ class PinnedCopy:
     """Host memory that a CUDA device copies to and from by itself. Raises MemoryError where there is no room.
 
     To pin memory, and to give it back, takes several times as long as to copy as much. So torch keeps what was given
-    up for the next copy: a worker has pinned the most that it ever held on the host at once.
+    up for the next copy: a worker that has its device for itself has pinned the most that it ever held on the host at
+    once. One that shares it gives the rest back (`Caches.copies_ended`), as the others have a right to that room.
     """
 
     def __init__(self, size_bytes: int, device: torch.device) -> None:

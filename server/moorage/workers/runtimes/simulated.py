@@ -111,8 +111,8 @@ class SimulatedStates:
     def state_bytes(self, request_id: int) -> int:
         return self._requests[request_id].state_bytes
 
-    def suspend(self, request_id: int) -> int:
-        return self._requests[request_id].state_bytes
+    def suspend(self, request_id: int) -> None:
+        return None
 
     def resume(self, request_id: int) -> None:
         return None

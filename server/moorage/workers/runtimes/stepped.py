@@ -8,17 +8,17 @@ import torch
 
 from moorage.authoring import StartingRequest, Step, SteppedModel
 from moorage.workers.runtimes.base import BrokenContract
-from moorage.workers.runtimes.holdings import find, held_bytes
+from moorage.workers.runtimes.holdings import find
 from moorage.workers.runtimes.parking import Parked, Parking
 
 
 @dataclass(slots=True)
 class _Held:
-    """parked: by the default of suspend. host_bytes: None on the device."""
+    """parked: by the default of suspend."""
 
     state: Any
     parked: Parked | None = None
-    host_bytes: int | None = None
+    on_host: bool = False
 
 
 class PythonStates:
@@ -49,31 +49,30 @@ class PythonStates:
             raise BrokenContract(f"state_bytes must return an int of at least 0, got {size_bytes!r}")
         return size_bytes
 
-    def suspend(self, request_id: int) -> int:
+    def suspend(self, request_id: int) -> None:
         held = self._held[request_id]
-        if held.host_bytes is None:
+        if not held.on_host:
             with torch.inference_mode():
-                held.host_bytes = self._suspend(held)
-        return held.host_bytes
+                self._suspend(held)
+            held.on_host = True
 
-    def _suspend(self, held: _Held) -> int:
+    def _suspend(self, held: _Held) -> None:
         if self._moves_itself:
             held.state = self._model.suspend(held.state)
-            return held_bytes(held.state)
+            return
         others = [other.state for other in self._held.values() if other is not held]
         held.parked = self._parking.park(_set_apart(held.state, others, self._model))
-        return held.parked.size_bytes
 
     def resume(self, request_id: int) -> None:
         held = self._held[request_id]
-        if held.host_bytes is None:
+        if not held.on_host:
             return
         with torch.inference_mode():
             if held.parked is None:
                 held.state = self._model.resume(held.state)
             else:
                 self._parking.bring_back(held.parked)
-        held.parked = held.host_bytes = None
+        held.parked, held.on_host = None, False
 
     def drop(self, request_id: int) -> None:
         held = self._held.pop(request_id, None)

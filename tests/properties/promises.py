@@ -96,7 +96,9 @@ def _nobody_forgotten(scheduler: Scheduler, device: DeviceRecord, now: float) ->
         if _waits_for_itself(model, claim) or _slot_is_spoken_for(device, claim):
             return
         assert claim.needed_bytes > scheduler.room.free_bytes(device, claim), f"{model.key} was forgotten"
-    elif not _kept_for_ready(device, claim):
+    elif _kept_for_ready(device, claim):
+        return  # It needs room beside whoever only lacks a slot: more than the claim says.
+    else:
         assert claim.needed_bytes > scheduler.room.free_bytes(device, claim), f"{claim} was forgotten"
     missing_bytes = scheduler.room.missing_bytes(device, claim)
     if missing_bytes > 0:

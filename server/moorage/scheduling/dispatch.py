@@ -44,7 +44,7 @@ class Dispatch:
             return
         turn = Turn()
         passed: list[tuple[Line[Hashable], _Taken]] = []
-        while (line := self._first_line(device, turn)) is not None:
+        while not turn.refused and (line := self._first_line(device, turn)) is not None:
             taken = line.take()
             if self._serve(device, taken, turn, now):
                 self._no_longer_short(device, taken)
@@ -56,6 +56,8 @@ class Dispatch:
                     turn.passed_arriving += 1
         for line, taken in passed:
             line.put_back(taken)
+        if turn.refused:
+            self._state.stir(name)
 
     def _look_at_short(self, device: DeviceRecord) -> None:
         """See what those who are short of memory need now. Nothing is kept for who does not wait any more."""

@@ -59,9 +59,9 @@ class Ready:
         if turn.blocked and not self._goes_on(model, turn):
             return False
         claim = self.claim(model, place, turn.priority if turn.blocked else None)
-        refused = model.run is None and self._is_short(device, claim, model, turn.for_another(), now)
+        turn.refused = model.run is None and self._is_short(device, claim, model, turn.for_another(), now)
         # Who is next has a place of their own: it is found anew, as for everything that changed.
-        return refused or model.run is not None
+        return turn.refused or model.run is not None
 
     def _leaves_the_slot(self, device: DeviceRecord, model: ModelRecord) -> bool:
         """Whether the last slot is about to be wanted by higher priority, whose memory is on its way."""

@@ -23,13 +23,15 @@ class Turn:
 
     blocked: somebody could not have what they need. From then on others may take no more than spare_bytes, which the
     one who is blocked can do without. priority: theirs. going_on: they wait for others whom they may not put out, and
-    who therefore go on. summoned: models that are to go as soon as their run ends, so that they get no other.
+    who therefore go on. refused: somebody's first request was, so that the next one's place is to be found before
+    anybody else is served. summoned: models that are to go as soon as their run ends, so that they get no other.
     """
 
     spare_bytes: float = float("inf")
     blocked: bool = False
     priority: int = 0
     going_on: bool = False
+    refused: bool = False
     summoned: set[ModelKey] = field(default_factory=set)
     passed_arriving: int = 0
     passed_ready: int = 0

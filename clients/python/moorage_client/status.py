@@ -70,7 +70,7 @@ class DeviceStatus:
 
     capacity_bytes: what it offers now. configured_bytes: what it offers when no other process uses it.
     host_capacity_bytes, host_leased_bytes: host memory for what was moved off it.
-    waiting: models and holds that wait for memory of it.
+    waiting: models and holds that wait for memory of it, or for a run slot.
     """
 
     name: str
@@ -99,8 +99,8 @@ class Snapshot:
 class Explanation:
     """What would happen if a model were asked for so many rows now, on the device where it is or would go.
 
-    verdict: "now", "evict", "preempt", "wait" or "never". needed_bytes: weights that are not there yet, and the memory
-    of that run. missing_bytes: of these, what can't be had now even by evicting and preempting.
+    verdict: "now", "evict", "preempt", "wait", "refused" (for now) or "never". needed_bytes: weights that are not there
+    yet, and the memory of that run. missing_bytes: of these, what can't be had now even by evicting and preempting.
     evict, preempt: who would go, in that order. holders: everybody on the device, largest first.
     """
 

@@ -21,6 +21,7 @@ _VERDICTS = {
     "evict": "yes, once idle models are put out",
     "preempt": "yes, once work of lower priority gives way",
     "wait": "not now: it would wait for work under way to end",
+    "refused": "no: what others hold there stays, so it would be refused for now",
     "never": "never: it is more than the device could offer at its best",
 }
 

@@ -24,6 +24,7 @@ _VERDICTS = {
     Verdict.EVICT: pb.VERDICT_EVICT,
     Verdict.PREEMPT: pb.VERDICT_PREEMPT,
     Verdict.WAIT: pb.VERDICT_WAIT,
+    Verdict.REFUSED: pb.VERDICT_REFUSED,
     Verdict.NEVER: pb.VERDICT_NEVER,
 }
 

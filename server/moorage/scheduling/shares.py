@@ -33,8 +33,9 @@ class Shares:
         return self._state.device_of(model).budget.missing_to_reserve(model.semaphore, share.reserved_bytes)
 
     def changed(self, key: ModelKey, share: SharePolicy) -> None:
-        """An operator gave a model another standing. What it holds already stays; a reservation is kept from now on,
-        as far as it is free."""
+        """An operator gave a model another standing. What it holds already stays; a reservation is kept from now on.
+
+        Nothing changes where so much is not free for it any more."""
         model = self._state.models.get(key)
         if model is None or self.can_change(key, share) > 0:
             return

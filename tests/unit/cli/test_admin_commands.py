@@ -149,6 +149,7 @@ def test_explain_says_who_would_go(server: Behaviour) -> None:
         (pb.VERDICT_NOW, "now"),
         (pb.VERDICT_PREEMPT, "preempt"),
         (pb.VERDICT_WAIT, "wait"),
+        (pb.VERDICT_REFUSED, "refused"),
         (pb.VERDICT_NEVER, "never"),
     ],
 )

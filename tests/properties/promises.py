@@ -8,6 +8,7 @@ from moorage.scheduling.claims import Claim
 from moorage.scheduling.records import ModelRecord
 from moorage.scheduling.scheduler import Scheduler
 from moorage.scheduling.state import DeviceRecord, HoldKey, State
+from moorage.scheduling.states import going, next_step_bytes
 from moorage.scheduling.victims import Way
 from tests.properties.processes import Process
 
@@ -22,6 +23,7 @@ class Before:
     executing: Mapping[str, int]
     first_runs: Mapping[ModelKey, int]
     short: frozenset[object]
+    runs: frozenset[int]
 
 
 def before(state: State) -> Before:
@@ -33,6 +35,7 @@ def before(state: State) -> Before:
         {str(key): model.semaphore.executing_bytes for key, model in state.models.items()},
         {key: model.first_run.size_bytes if model.first_run else 0 for key, model in state.models.items()},
         frozenset(waiter for device in state.devices.values() for waiter in device.short),
+        frozenset(state.runs),
     )
 
 
@@ -125,7 +128,8 @@ def _kept_for_ready(device: DeviceRecord, claim: Claim) -> bool:
 
 
 def _only_higher_preempts(state: State, was: Before) -> None:
-    """Whoever was made to give way did so for somebody of strictly higher priority who waits, or in a standstill."""
+    """Whoever was made to give way did so for somebody of strictly higher priority who waits, for others of its own
+    model that outgrew their room, or where nothing ran that could have freed anything."""
     for request_id, entry in state.entries.items():
         if entry.preemptions <= was.preemptions.get(request_id, 0):
             continue
@@ -139,7 +143,13 @@ def _only_higher_preempts(state: State, was: Before) -> None:
         starting = [other.priority for run in state.runs.values() for other in run.entries]
         overdrawn = device.budget.capacity_bytes < device.budget.configured_bytes
         higher = any(priority < entry.priority for priority in waiting + starting)
-        assert higher or overdrawn or device.runs <= 1, f"{entry} gave way for nobody"
+        goes_on = any(run.workspace.device == device.name for run in state.runs.values() if run.run_id in was.runs)
+        assert higher or overdrawn or not goes_on or _outgrew(device, model), f"{entry} gave way for nobody"
+
+
+def _outgrew(device: DeviceRecord, model: ModelRecord) -> bool:
+    room_bytes = min(device.budget.free_for(model.semaphore), model.semaphore.room_bytes)
+    return any(next_step_bytes(model, entry) > room_bytes for entry in going(model))
 
 
 def check_turns(scheduler: Scheduler, began: list[int], was: Before, now: float) -> None:

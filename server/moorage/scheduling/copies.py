@@ -25,6 +25,8 @@ class Copies:
         unloaded. The copy most worth keeping stays in any case, as where the host has room for only one model.
         Nothing goes where that would not do.
         """
+        if device.host.leased_bytes == 0 or not _is_crowded(device):
+            return
         missing_bytes = self._next_bytes(device, now) - device.host.free_bytes - device.host.leaving_bytes
         if missing_bytes <= 0:
             return
@@ -68,3 +70,11 @@ class Copies:
             used_s=model.usage.last_s,
         )
         return self._state.policy.worth(copy)
+
+
+def _is_crowded(device: DeviceRecord) -> bool:
+    """Whether some model could not be offloaded now: only then is it worth finding out which is next."""
+    sizes_bytes = (
+        model.weights.size_bytes for model in device.models.values() if model.weights is not None and model.can_offload
+    )
+    return max(sizes_bytes, default=0) > device.host.free_bytes + device.host.leaving_bytes

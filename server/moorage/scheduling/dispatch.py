@@ -47,7 +47,8 @@ class Dispatch:
         while not turn.refused and (line := self._first_line(device, turn)) is not None:
             taken = line.take()
             if self._serve(device, taken, turn, now):
-                self._no_longer_short(device, taken)
+                if device.short:
+                    self._no_longer_short(device, taken)
             else:
                 passed.append((line, taken))
                 if line is device.ready:

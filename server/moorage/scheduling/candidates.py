@@ -117,8 +117,8 @@ class Candidates:
         offloaded = model.state is ModelState.OFFLOADED and model.weights is None
         offloaded = offloaded and is_idle(model) and self.may_go(model, claim)
         weights_bytes = next((victim.size_bytes for victim in idle if victim.key == model.key), None)
-        offloadable = model.state is ModelState.RESIDENT and model.weights is not None
-        offloadable = offloadable and model.weights is not None and weights_bytes == model.weights.size_bytes
+        resident = model.weights if model.state is ModelState.RESIDENT else None
+        offloadable = resident is not None and weights_bytes == resident.size_bytes
         if size_bytes == 0 or not (offloaded or offloadable):
             return []
         return [Victim(Way.END, model.key, size_bytes, model.share.priority, 0.0, after_others=True)]
@@ -126,16 +126,20 @@ class Candidates:
     def _weights_victim(
         self, way: Way, model: ModelRecord, size_bytes: int, now: float, *, after_others: bool = False
     ) -> Victim:
+        worth = self.worth(model, size_bytes, _restore_s(model, size_bytes), now)
+        priority = model.share.priority if self._state.policy.by_priority else 0
+        return Victim(way, model.key, size_bytes, priority, worth, after_others=after_others)
+
+    def worth(self, model: ModelRecord, size_bytes: int, restore_s: float, now: float) -> float:
+        """By the policy's measure, what keeping so much of a model is worth. restore_s: what its going would cost."""
         resident = Resident(
             size_bytes=size_bytes,
-            restore_s=_restore_s(model, size_bytes),
+            restore_s=restore_s,
             uses_per_s=model.usage.per_s(now),
             came_s=model.came_s,
             used_s=model.usage.last_s,
         )
-        policy = self._state.policy
-        priority = model.share.priority if policy.by_priority else 0
-        return Victim(way, model.key, size_bytes, priority, policy.worth(resident), after_others=after_others)
+        return self._state.policy.worth(resident)
 
     def _steps_that_end(self, model: ModelRecord, claim: Claim) -> list[Victim]:
         """The workspace of a step of lower priority: it comes free soon, and is not taken again before the claim."""

@@ -22,3 +22,8 @@ class Claim:
     share: MemorySemaphore | None = None
     key: ModelKey | None = None
     urgent: bool = False
+
+
+def urgent_claim(device: str) -> Claim:
+    """Of the device itself: it comes before everybody, and spares nobody."""
+    return Claim(device, place=float("-inf"), priority=0, needed_bytes=0, urgent=True)

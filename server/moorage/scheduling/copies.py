@@ -2,9 +2,8 @@
 
 from moorage.domain.model import ModelState
 from moorage.scheduling.candidates import Candidates, load_s
-from moorage.scheduling.claims import Claim
+from moorage.scheduling.claims import urgent_claim
 from moorage.scheduling.departures import Departures, is_idle
-from moorage.scheduling.policy import Resident
 from moorage.scheduling.records import ModelRecord
 from moorage.scheduling.state import DeviceRecord, State
 from moorage.scheduling.victims import choose
@@ -43,8 +42,7 @@ class Copies:
 
     def _next_bytes(self, device: DeviceRecord, now: float) -> int:
         """What the model that would be put out next takes on the host; 0 where none goes there."""
-        anybody = Claim(device.name, place=float("-inf"), priority=0, needed_bytes=0, urgent=True)
-        first = choose([self._candidates.idle(device, anybody, now, guarded=False)], 1)
+        first = choose([self._candidates.idle(device, urgent_claim(device.name), now, guarded=False)], 1)
         model = self._state.models[first[0].key] if first else None
         if model is None or model.weights is None or not model.can_offload:
             return 0
@@ -61,15 +59,9 @@ class Copies:
     def _worth(self, model: ModelRecord, now: float) -> float:
         """By the policy's measure, what a restore from here saves of a load from disk."""
         assert model.host is not None
-        saved_s = load_s(model, model.host.size_bytes) - (model.measured.restore_s or 0.0)
-        copy = Resident(
-            size_bytes=model.host.size_bytes,
-            restore_s=max(0.0, saved_s),
-            uses_per_s=model.usage.per_s(now),
-            came_s=model.came_s,
-            used_s=model.usage.last_s,
-        )
-        return self._state.policy.worth(copy)
+        size_bytes = model.host.size_bytes
+        saved_s = load_s(model, size_bytes) - (model.measured.restore_s or 0.0)
+        return self._candidates.worth(model, size_bytes, max(0.0, saved_s), now)
 
 
 def _is_crowded(device: DeviceRecord) -> bool:

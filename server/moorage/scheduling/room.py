@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from moorage.domain.model import ModelKey, ModelState
 from moorage.scheduling.budget import Lease, LeaseKind
 from moorage.scheduling.candidates import Candidates
-from moorage.scheduling.claims import Claim
+from moorage.scheduling.claims import Claim, urgent_claim
 from moorage.scheduling.departures import Departures
 from moorage.scheduling.records import ModelRecord
 from moorage.scheduling.semaphore import MemorySemaphore
@@ -112,7 +112,7 @@ class Room:
 
     def relieve(self, device: DeviceRecord, now: float) -> None:
         """Others took memory that was leased already: put out what is needed, or else all that can go."""
-        claim = Claim(device.name, place=float("-inf"), priority=0, needed_bytes=0, urgent=True)
+        claim = urgent_claim(device.name)
         missing_bytes = device.budget.overdrawn_bytes - device.budget.leaving_bytes
         if missing_bytes <= 0:
             return

@@ -107,15 +107,17 @@ class Operations(AdminOperations):
         if not await self._transport.connect(timeout_s):
             raise DeadlineExceeded(f"no connection within {timeout_s:g} s")
         poll_s = _FIRST_POLL_S
-        while missing := await self._missing(models, deadline_s - time.monotonic()):
+        known = "no answer"
+        while missing := await self._missing(models, deadline_s - time.monotonic(), known):
+            known = missing
             left_s = deadline_s - time.monotonic()
             if left_s <= 0:
-                raise DeadlineExceeded(f"{missing} after {timeout_s:g} s")
+                raise DeadlineExceeded(f"{known} after {timeout_s:g} s")
             await self._transport.sleep(min(poll_s, left_s))
             poll_s = min(poll_s * 2, _LONGEST_POLL_S)
 
-    async def _missing(self, models: Sequence[str], left_s: float) -> str:
-        """What is not ready yet; empty if all is."""
+    async def _missing(self, models: Sequence[str], left_s: float, known: str) -> str:
+        """What is not ready yet; empty if all is. `known`, what the last look found, where time runs out within this one."""
         timeout_s = max(left_s, 0.001)
         try:
             server = pb.ServerReadyRequest()
@@ -125,6 +127,8 @@ class Operations(AdminOperations):
                 model = pb.ModelReadyRequest(name=name)
                 if not (await self._transport.call("ModelReady", model, pb.ModelReadyResponse, timeout_s)).ready:
                     return f"model '{name}' is not ready"
-        except (Unavailable, DeadlineExceeded) as error:
+        except Unavailable as error:
             return error.message
+        except DeadlineExceeded:
+            return known
         return ""

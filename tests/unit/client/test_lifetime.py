@@ -47,7 +47,7 @@ def test_waiting_spans_the_start_of_the_server() -> None:
 
 def test_waiting_says_what_was_missing(server: Behaviour) -> None:
     with SyncClient(server.target) as client, pytest.raises(DeadlineExceeded, match="model 'missing' is not ready"):
-        client.wait_until_ready(0.1, ["missing"])
+        client.wait_until_ready(1.0, ["missing"])
 
 
 def test_many_threads_share_a_sync_client(server: Behaviour) -> None:

@@ -117,7 +117,7 @@ class Operations(AdminOperations):
             poll_s = min(poll_s * 2, _LONGEST_POLL_S)
 
     async def _missing(self, models: Sequence[str], left_s: float, known: str) -> str:
-        """What is not ready yet; empty if all is; `known`, what the last look found, where time runs out in this one."""
+        """What is not ready yet; empty if all is. `known`: what the last look found, said again if time runs out."""
         timeout_s = max(left_s, 0.001)
         try:
             server = pb.ServerReadyRequest()

@@ -40,7 +40,7 @@ class Dispatch:
             self._room.relieve(device, now)
         if device.short:
             self._look_at_short(device)
-        if not device.ready and not device.arriving:
+        if device.ready.first_place is None and device.arriving.first_place is None:
             return
         turn = Turn()
         passed: list[tuple[Line[Hashable], _Taken]] = []
@@ -80,11 +80,10 @@ class Dispatch:
 
         Where somebody waits for those who run, all of these are looked at, however many do not fit.
         """
-        arriving, ready = device.arriving.first_place, device.ready.first_place
-        if turn.passed_arriving >= LOOK_PAST_ARRIVING:
-            arriving = None
-        if device.runs >= device.limits.run_slots or (turn.passed_ready >= LOOK_PAST_READY and not turn.going_on):
-            ready = None
+        arriving = device.arriving.first_place if turn.passed_arriving < LOOK_PAST_ARRIVING else None
+        has_slot = device.runs < device.limits.run_slots
+        looks_on = has_slot and (turn.passed_ready < LOOK_PAST_READY or turn.going_on)
+        ready = device.ready.first_place if looks_on else None
         if ready is None:
             return device.arriving if arriving is not None else None
         return device.ready if arriving is None or ready <= arriving else device.arriving

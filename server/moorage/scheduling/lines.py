@@ -17,10 +17,11 @@ class Lines:
             return
         device = self._state.device_of(model)
         ready, arriving = self._ready_place(model), self._arriving_place(model)
-        changed = [device.ready.set(model.key, ready), device.arriving.set(model.key, arriving)]
-        if ready is None and arriving is None:
-            changed.append(device.short.pop(model.key, None) is not None)
-        if any(changed):
+        changed = device.ready.set(model.key, ready)
+        changed = device.arriving.set(model.key, arriving) or changed
+        if ready is None and arriving is None and device.short:
+            changed = device.short.pop(model.key, None) is not None or changed
+        if changed:
             self._state.stir(device.name)
         if model.first_run is not None and ready is None and model.state is ModelState.RESIDENT:
             # Whoever it was leased for has gone.
@@ -38,7 +39,7 @@ class Lines:
         if model.state is not ModelState.RESIDENT or model.run is not None or not self._state.is_up(model):
             return None
         head = model.queue.head
-        going = [entry.priority for entry in model.active.values() if entry.leaving is None]
+        going = [entry.priority for entry in model.active.values() if entry.leaving is None] if model.active else None
         if not going:
             return self._state.place_of(model, head) if head is not None else None
         # It had its turn when it last took a step: others of the same priority come first now. Who waits to join

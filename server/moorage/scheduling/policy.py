@@ -2,10 +2,10 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 
-@dataclass(frozen=True, slots=True)
-class Waiting:
+class Waiting(NamedTuple):
     """What an order may look at.
 
     arrived_s: of the request. served_s: when its model last had a turn; minus infinity if never.

@@ -90,10 +90,11 @@ class ModelQueue:
     @property
     def head(self) -> Entry | None:
         """Who is served next, if anybody waits."""
-        if not self._classes:
-            return None
-        heads = [next(iter(entries.values())) for entries in self._classes.values()]
-        return heads[0] if len(heads) == 1 else min(heads, key=lambda entry: entry.place)
+        if len(self._classes) == 1:
+            (entries,) = self._classes.values()
+            return next(iter(entries.values()))
+        heads = (next(iter(entries.values())) for entries in self._classes.values())
+        return min(heads, key=lambda entry: entry.place, default=None)
 
     @property
     def best_priority(self) -> int | None:
@@ -114,9 +115,10 @@ class ModelQueue:
             self._classes[priority] = OrderedDict((entry.request.request_id, entry) for entry in in_order)
 
     def _class_of(self, entry: Entry) -> OrderedDict[int, Entry]:
-        if entry.priority not in self._classes:
-            self._classes[entry.priority] = OrderedDict()
-        return self._classes[entry.priority]
+        entries = self._classes.get(entry.priority)
+        if entries is None:
+            entries = self._classes[entry.priority] = OrderedDict()
+        return entries
 
     def remove(self, entry: Entry) -> None:
         """Take one entry out. Raises KeyError if it does not wait here."""

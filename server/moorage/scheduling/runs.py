@@ -48,15 +48,17 @@ class Runs:
         assert model.worker is not None
         device = self._state.device_of(model)
         self._state.end_first_run(model)
-        rows = sum(entry.request.rows for entry in entries)
+        rows, last_deadline_s = 0, 0.0
+        for entry in entries:
+            rows += entry.request.rows
+            last_deadline_s = max(last_deadline_s, entry.request.deadline_s)
         workspace_bytes = model.spec.memory.workspace_bytes(rows)
-        lease = device.budget.acquire(str(model.key), LeaseKind.WORKSPACE, workspace_bytes, model.semaphore)
+        lease = device.budget.acquire(model.semaphore.owner, LeaseKind.WORKSPACE, workspace_bytes, model.semaphore)
         assert lease is not None, f"{model.key}: no room for {workspace_bytes} bytes"
         self._state.last_run_id += 1
         run = Run(self._state.last_run_id, model.key, model.worker, tuple(entries), rows, lease, now, step)
         model.run = self._state.runs[run.run_id] = run
         device.runs += 1
-        last_deadline_s = max(entry.request.deadline_s for entry in entries)
         self._state.timers.add(last_deadline_s + self._state.limits.hang_timeout_s, RunDue(run.run_id))
         self._state.actions.append(Execute(run))
 

@@ -129,8 +129,9 @@ class Scheduler:
         """
         state = self.state
         while True:
-            for key in tuple(state.closing):
-                self._departures.close_if_idle(key, now)
+            if state.closing:
+                for key in tuple(state.closing):
+                    self._departures.close_if_idle(key, now)
             while state.touched:
                 key = next(iter(state.touched))
                 del state.touched[key]

@@ -1,5 +1,7 @@
 """One model's share of its device's memory: a semaphore whose permits are bytes."""
 
+import math
+
 
 class MemorySemaphore:
     """What a model may hold, and holds.
@@ -26,7 +28,7 @@ class MemorySemaphore:
     @property
     def room_bytes(self) -> float:
         """What its own limit lets its executions take now; infinite without one."""
-        return float("inf") if self.limit_bytes is None else self.limit_bytes - self.executing_bytes
+        return math.inf if self.limit_bytes is None else self.limit_bytes - self.executing_bytes
 
     def count(self, growth_bytes: int, *, executing: bool) -> None:
         """Keep the sums. Only the budget calls this."""

@@ -13,8 +13,10 @@ import psutil
 import pytest
 import torch
 
+from moorage.workers.runtimes import host_copies
 from moorage.workers.runtimes.holdings import held_bytes
 from moorage.workers.runtimes.parking import Parking
+from moorage.workers.runtimes.spare_files import SpareFiles
 
 MIB = 2**20
 
@@ -197,13 +199,18 @@ def test_without_room_on_the_device_the_copy_is_kept_for_another_try() -> None:
     assert tensors[1].sum() == 64 * MIB
 
 
-def test_the_file_has_no_name_and_goes_with_the_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_file_has_no_name_and_is_kept_for_the_next_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    parked = Parking("cpu").park(torch.ones(MIB))
-    assert open_files_below(tmp_path) == 1
-    assert list(tmp_path.iterdir()) == []
-    parked.close()
-    parked.close()
+    files = SpareFiles()
+    monkeypatch.setattr(host_copies, "_files", files)
+    for _ in range(3):
+        parked = Parking("cpu").park(torch.ones(MIB))
+        assert open_files_below(tmp_path) == 1
+        assert list(tmp_path.iterdir()) == []
+        parked.close()
+        parked.close()
+        assert open_files_below(tmp_path) == 1
+    files.close()
     assert open_files_below(tmp_path) == 0
 
 

@@ -2,11 +2,14 @@
 
 import ctypes
 import os
-import tempfile
 from collections.abc import Iterator
 from typing import Protocol
 
 import torch
+
+from moorage.workers.runtimes.spare_files import File, SpareFiles
+
+_files = SpareFiles()
 
 _PIECE_BYTES = 4 * 1024**2
 # Pinned memory comes in powers of two; in pieces, all but the last take no more than they hold.
@@ -34,30 +37,22 @@ class HostCopy(Protocol):
 
 
 class FileCopy:
-    """A file without a name, in the directory that TMPDIR says: nothing is left of it when the process ends.
-
-    Raises OSError where the file system has no room, before anything is written.
-    """
+    """A file, of those that this process has for that. Raises OSError where the file system has no room."""
 
     def __init__(self, size_bytes: int) -> None:
-        self._file = tempfile.TemporaryFile(prefix="moorage-", buffering=0)  # noqa: SIM115 - closed by close
-        try:
-            _reserve(self._file.fileno(), size_bytes)
-        except BaseException:
-            self._file.close()
-            raise
+        self._file: File | None = _files.take(size_bytes)
 
     def store(self, storage: torch.UntypedStorage, offset: int) -> None:
-        view = _memory(storage)
+        view, descriptor = _memory(storage), self._descriptor
         done = 0
         while done < len(view):
-            done += os.pwrite(self._file.fileno(), view[done : done + _PIECE_BYTES], offset + done)
+            done += os.pwrite(descriptor, view[done : done + _PIECE_BYTES], offset + done)
 
     def bring(self, offset: int, storage: torch.UntypedStorage) -> None:
-        view = _memory(storage)
+        view, descriptor = _memory(storage), self._descriptor
         done = 0
         while done < len(view):
-            got_bytes = os.preadv(self._file.fileno(), [view[done : done + _PIECE_BYTES]], offset + done)
+            got_bytes = os.preadv(descriptor, [view[done : done + _PIECE_BYTES]], offset + done)
             if not got_bytes:
                 raise OSError("the file with a model's weights has become shorter")
             done += got_bytes
@@ -66,12 +61,14 @@ class FileCopy:
         """Nothing is ever under way. The kernel writes to disk by itself, and drops its copy when memory is short."""
 
     def close(self) -> None:
-        self._file.close()
+        file, self._file = self._file, None
+        if file is not None:
+            _files.give_up(file)
 
-
-def _reserve(descriptor: int, size_bytes: int) -> None:
-    if size_bytes and hasattr(os, "posix_fallocate"):
-        os.posix_fallocate(descriptor, 0, size_bytes)
+    @property
+    def _descriptor(self) -> int:
+        assert self._file is not None, "it was closed"
+        return self._file.fileno()
 
 
 def _memory(storage: torch.UntypedStorage) -> memoryview:

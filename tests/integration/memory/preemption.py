@@ -31,6 +31,7 @@ from tests.support.polling import eventually
 from tests.support.running_server import running_server
 
 RECORDINGS = 3  # different ones
+FIRST_ARRIVALS = 10  # urgent requests that aren't counted: the first states to leave need new files
 TRIALS = {"short": SHORT, "long": LONG}
 MOST_LOST_SHARE = 0.1  # of the throughput, beside what the urgent runs themselves take
 _PATIENCE_S = 600.0
@@ -57,14 +58,17 @@ def try_preemption(folder: Path, trial: Trial) -> Outcome:
     ):
         eventually(calls.is_ready, within_s=50.0, what="the server is ready")
         audio = [recording(trial.recording_s, seed) for seed in range(RECORDINGS)]
-        asyncio.run(_listen(server.grpc, audio, trial.together, trial.together))  # the first ones warm everything up
+        with _arriving(calls, replace(trial, arrivals=FIRST_ARRIVALS)):  # the first ones warm everything up
+            asyncio.run(_listen(server.grpc, audio, trial.together, trial.together))
         alone = [_ask_urgently(calls) for _ in range(trial.arrivals)]
+        with SyncClient(server.grpc) as client:
+            before = client.snapshot()
         undisturbed = asyncio.run(_listen(server.grpc, audio, trial.requests, trial.clients))
         with _arriving(calls, trial) as arrivals:
             disturbed = asyncio.run(_listen(server.grpc, audio, trial.requests, trial.clients))
         with SyncClient(server.grpc) as client:
             last = client.snapshot()
-    return Outcome(trial, alone, undisturbed, disturbed, arrivals, steps_told(moments), ledger, last)
+    return Outcome(trial, alone, undisturbed, disturbed, arrivals, steps_told(moments), ledger, (before, last))
 
 
 async def _listen(target: str, audio: Sequence[Audio], requests: int, clients: int) -> Phase:

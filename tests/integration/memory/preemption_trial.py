@@ -121,7 +121,8 @@ class Outcome:
     """What a trial showed.
 
     alone: urgent requests on an idle server. undisturbed, disturbed: recordings by themselves, and with urgent requests
-    (arrivals) between them. steps: when each step of recordings began and ended, FP64[steps, 2]. last: at the end.
+    (arrivals) between them. steps: when each step of recordings began and ended, FP64[steps, 2]. looks: at the server
+    before the undisturbed recordings, and at the end.
     """
 
     trial: Trial
@@ -131,7 +132,7 @@ class Outcome:
     arrivals: list[Arrival]
     steps: NDArray[np.float64]
     ledger: LedgerWatch
-    last: Snapshot
+    looks: tuple[Snapshot, Snapshot]
 
     @property
     def step_s(self) -> float:
@@ -161,7 +162,9 @@ class Outcome:
     @property
     def preemptions(self) -> int:
         """Of recordings."""
-        return next(model for model in self.last.models if model.name == VAD).residency_counts.preemptions
+        models = (next(model for model in look.models if model.name == VAD) for look in self.looks)
+        before, after = (model.residency_counts.preemptions for model in models)
+        return after - before
 
     @property
     def lost_share(self) -> float:

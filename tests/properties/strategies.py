@@ -3,6 +3,7 @@
 from hypothesis import strategies as st
 
 from moorage.domain.model import (
+    BatchingPolicy,
     Isolation,
     Loading,
     ModelKey,
@@ -38,6 +39,9 @@ shares = st.builds(
     limit_bytes=st.sampled_from([None, None, None, 12]),
     pinned=st.sampled_from([False, False, False, True]),
 )
+batching = st.sampled_from(
+    [BatchingPolicy(), BatchingPolicy(), BatchingPolicy(0.0), BatchingPolicy(2.0, 3), BatchingPolicy(30.0, 0, (2, 4))]
+)
 preemption = st.builds(
     PreemptionPolicy,
     by=st.sampled_from(["step", "step", "kill", "never"]).map(Preemption),
@@ -56,6 +60,7 @@ specs = st.builds(
     queue=st.builds(QueuePolicy, max_rows=st.integers(1, 40), max_bytes=st.integers(1, 200)),
     load_timeout_s=st.sampled_from([3.0, 20.0, 100.0]),
     share=shares,
+    batching=batching,
     preemption=preemption,
     steps=st.sampled_from([1, 1, 2, 4]),
     state=st.sampled_from([0, 2, 6]),

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from moorage.domain.model import BatchingPolicy
 from moorage.scheduling import actions, events
 from moorage.scheduling.policy import POLICIES
 from moorage.scheduling.scheduler import Scheduler
@@ -67,6 +68,7 @@ def model_groups(draw: st.DrawFn, name: str) -> ModelGroup:
         priority=draw(st.integers(1, 5)),
         max_batch_size=draw(st.integers(2, 4)),
         max_queue_rows=draw(st.sampled_from([4, 256])),
+        batching=draw(st.sampled_from([BatchingPolicy(), BatchingPolicy(0.0), BatchingPolicy(0.05, 3)])),
     )
 
 
@@ -86,7 +88,8 @@ def streams(pattern: st.SearchStrategy[Pattern]) -> st.SearchStrategy[Stream]:
 @st.composite
 def scenarios(draw: st.DrawFn) -> Scenario:
     patterns: st.SearchStrategy[Pattern] = st.one_of(
-        st.builds(Poisson, st.sampled_from([0.5, 20.0])), st.builds(ClosedLoop, st.integers(1, 8), st.just(0.1))
+        st.builds(Poisson, st.sampled_from([0.5, 20.0])),
+        st.builds(ClosedLoop, st.integers(1, 8), st.just(0.1), st.sampled_from([0.1, 0.3])),
     )
     return Scenario(
         name="random",

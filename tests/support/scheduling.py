@@ -4,6 +4,7 @@ from collections.abc import Hashable
 from pathlib import PurePath
 
 from moorage.domain.model import (
+    BatchingPolicy,
     Isolation,
     Loading,
     MemoryPolicy,
@@ -20,6 +21,7 @@ from moorage.scheduling.state import Limits
 MODEL = ModelKey("model", 1)
 NO_BOUND = QueuePolicy()
 NO_SHARE = SharePolicy()
+BY_WHAT_PAYS = BatchingPolicy()
 BY_STEPS = PreemptionPolicy()
 NO_LIMITS = Limits()
 # Models may be put out as soon as they are there.
@@ -46,6 +48,7 @@ def make_spec(
     state: int = 0,
     growth: int = 0,
     offloads: bool = False,
+    batching: BatchingPolicy = BY_WHAT_PAYS,
 ) -> ModelSpec:
     """steps, growth (of a state, in each step) and offloads are for whoever plays its worker."""
     return ModelSpec(
@@ -63,6 +66,7 @@ def make_spec(
         memory=MemoryPolicy(weights, fixed, per_row, state or None),
         queue=queue,
         share=share,
+        batching=batching,
         preemption=preemption,
         simulated=SimulatedCosts(steps=steps, state_bytes=state),
         parameters={"growth": growth, "offloads": offloads},

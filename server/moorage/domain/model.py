@@ -73,6 +73,20 @@ class QueuePolicy:
 
 
 @dataclass(frozen=True, slots=True)
+class BatchingPolicy:
+    """When a run begins on an idle device.
+
+    max_queue_delay_s: the most that its oldest request waits for others; None for as long as that pays, by what was
+    learned. low_watermark: rows that are waited for, up to max_queue_delay_s; 0 for none. preferred_sizes: rows of a
+    run, ascending; it takes the largest of these that it can fill.
+    """
+
+    max_queue_delay_s: float | None = None
+    low_watermark: int = 0
+    preferred_sizes: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class SharePolicy:
     """A model's standing among the others. An operator may change it while the server runs.
 
@@ -150,6 +164,7 @@ class ModelSpec:
     devices: tuple[str, ...] = ("*",)
     memory: MemoryPolicy = MemoryPolicy()
     queue: QueuePolicy = QueuePolicy()
+    batching: BatchingPolicy = BatchingPolicy()
     share: SharePolicy = SharePolicy()
     preemption: PreemptionPolicy = PreemptionPolicy()
     simulated: SimulatedCosts = SimulatedCosts()

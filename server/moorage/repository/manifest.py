@@ -14,6 +14,7 @@ from moorage.repository.quoting import shown
 from moorage.repository.tables import (
     EXPECTED_SECONDS,
     MAX_ROWS,
+    BatchingTable,
     InputTable,
     MemoryTable,
     OutputTable,
@@ -69,6 +70,7 @@ class Manifest(Table):
         default="latest", description=_EXPECTED_POLICY
     )
     memory: MemoryTable = Field(default=MemoryTable(), description="a table")
+    batching: BatchingTable = Field(default=BatchingTable(), description="a table")
     scheduling: SchedulingTable = Field(default=SchedulingTable(), description="a table")
     placement: PlacementTable = Field(default=PlacementTable(), description="a table")
     simulated: SimulatedTable | None = Field(default=None, description="a table")
@@ -85,7 +87,8 @@ class Manifest(Table):
     @model_validator(mode="after")
     def _agrees_with_itself(self) -> "Manifest":
         problems = [*_repeated_names("inputs", self.inputs), *_repeated_names("outputs", self.outputs)]
-        problems += self.memory.problems() + _preemption(self.scheduling, self.placement)
+        problems += self.memory.problems() + self.batching.problems(self.max_batch_size)
+        problems += _preemption(self.scheduling, self.placement)
         problems += _ranks("inputs", self.inputs, self.max_batch_size) + _ranks(
             "outputs", self.outputs, self.max_batch_size
         )

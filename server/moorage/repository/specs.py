@@ -2,10 +2,18 @@
 
 from pathlib import Path
 
-from moorage.domain.model import MemoryPolicy, ModelSpec, PreemptionPolicy, QueuePolicy, SharePolicy, SimulatedCosts
+from moorage.domain.model import (
+    BatchingPolicy,
+    MemoryPolicy,
+    ModelSpec,
+    PreemptionPolicy,
+    QueuePolicy,
+    SharePolicy,
+    SimulatedCosts,
+)
 from moorage.repository.files import FileSummary
 from moorage.repository.manifest import Manifest
-from moorage.repository.tables import MemoryTable, SchedulingTable, SimulatedTable
+from moorage.repository.tables import BatchingTable, MemoryTable, SchedulingTable, SimulatedTable
 
 
 def spec_of(manifest: Manifest, name: str, version: int, path: Path, files: FileSummary) -> ModelSpec:
@@ -24,6 +32,7 @@ def spec_of(manifest: Manifest, name: str, version: int, path: Path, files: File
         devices=manifest.placement.devices,
         memory=_memory_policy(manifest.memory),
         queue=_queue_policy(manifest.scheduling),
+        batching=_batching_policy(manifest.batching),
         share=_share_policy(manifest),
         preemption=PreemptionPolicy(manifest.scheduling.preemption, manifest.scheduling.max_preemptions),
         simulated=_simulated_costs(manifest.simulated or SimulatedTable()),
@@ -45,6 +54,10 @@ def _memory_policy(table: MemoryTable) -> MemoryPolicy:
 
 def _queue_policy(table: SchedulingTable) -> QueuePolicy:
     return QueuePolicy(table.max_queue_rows, table.max_queue_bytes, table.default_timeout_s)
+
+
+def _batching_policy(table: BatchingTable) -> BatchingPolicy:
+    return BatchingPolicy(table.max_queue_delay_s, table.low_watermark, table.preferred_sizes)
 
 
 def _share_policy(manifest: Manifest) -> SharePolicy:

@@ -18,10 +18,12 @@ MAX_STEPS = 2**20
 
 Seconds = Annotated[float, Field(strict=True, gt=0, le=MAX_SECONDS, allow_inf_nan=False)]
 SecondsOrZero = Annotated[float, Field(strict=True, ge=0, le=MAX_SECONDS, allow_inf_nan=False)]
+PreferredRows = Annotated[int, Field(strict=True, ge=1, le=MAX_ROWS)]
 Dimension = Annotated[int, Field(strict=True, ge=-1, lt=2**31)]
 
 EXPECTED_SECONDS = f"seconds above 0, at most {MAX_SECONDS:.0f}"
 _EXPECTED_COSTS = f"seconds from 0 to {MAX_SECONDS:.0f}"
+_EXPECTED_SIZES = "a list of rows, each at least 1, ascending"
 _EXPECTED_DEVICES = 'a list of "*", "cpu" or "cuda:N", each once'
 
 
@@ -82,6 +84,34 @@ class MemoryTable(Table):
             found.append(
                 f"memory.reserved: expected at most {self.weights_bytes + self.limit_bytes} bytes, weights and limit "
                 f"together, got {self.reserved_bytes}"
+            )
+        return found
+
+
+class BatchingTable(Table):
+    """When a run begins where its device is idle, and how many rows it takes."""
+
+    max_queue_delay_s: SecondsOrZero | None = Field(default=None, description=_EXPECTED_COSTS)
+    low_watermark: int = Field(default=0, strict=True, ge=0, le=MAX_ROWS, description=f"rows from 0 to {MAX_ROWS}")
+    preferred_sizes: tuple[PreferredRows, ...] = Field(default=(), description=_EXPECTED_SIZES)
+
+    def problems(self, max_batch_size: int) -> list[str]:
+        """What can't be meant: sizes that no run may have, or rows that are waited for without an end."""
+        found = []
+        largest = max((self.low_watermark, *self.preferred_sizes))
+        if largest > max(1, max_batch_size):
+            found.append(
+                f"batching: expected low_watermark and preferred_sizes of at most max_batch_size = {max_batch_size}, "
+                f"got {largest}"
+            )
+        if (self.low_watermark > 1 or self.preferred_sizes) and self.max_queue_delay_s is None:
+            found.append(
+                "batching.max_queue_delay_s: expected the seconds that low_watermark and preferred_sizes are waited "
+                "for, got nothing"
+            )
+        if list(self.preferred_sizes) != sorted(set(self.preferred_sizes)):
+            found.append(
+                f"batching.preferred_sizes: expected {_EXPECTED_SIZES}, got {shown(list(self.preferred_sizes))}"
             )
         return found
 

@@ -31,6 +31,7 @@ class Departures:
             return
         model.closing = True
         self._state.closing[key] = None
+        self._state.touch(model)  # it waits for company no more
         worker = self._state.worker_of(model)
         if model.state is ModelState.LOADING and (worker is None or worker.loading != key):
             self.give_up(model, ModelNotReady(key.name, "unloaded while it waited to load"))

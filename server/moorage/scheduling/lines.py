@@ -1,28 +1,36 @@
 """What each model waits for, and its place among those who wait on its device."""
 
 from moorage.domain.model import ModelState
+from moorage.scheduling.patience import Patience
 from moorage.scheduling.records import ModelRecord
-from moorage.scheduling.state import State
+from moorage.scheduling.state import DeviceRecord, State
+from moorage.scheduling.timers import CompanyDue
 
 
 class Lines:
     """Keeps a device's lines true. A model of which something changed is looked at once, after the event."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: State, patience: Patience) -> None:
         self._state = state
+        self._patience = patience
 
-    def refresh(self, model: ModelRecord) -> None:
+    def refresh(self, model: ModelRecord, now: float) -> None:
         """Put a placed model where it waits now."""
         if model.device is None:
             return
         device = self._state.device_of(model)
         ready, arriving = self._ready_place(model), self._arriving_place(model)
+        if self._gathers(model, device, now, could_run=ready is not None):
+            ready = None
         changed = device.ready.set(model.key, ready)
         changed = device.arriving.set(model.key, arriving) or changed
         if ready is None and arriving is None and device.short:
             changed = device.short.pop(model.key, None) is not None or changed
         if changed:
             self._state.stir(device.name)
+            if ready is not None:
+                # They have a place before or behind it now, rather than to come after it whatever their place is.
+                self._state.touched.update(device.gathering)
         if model.first_run is not None and ready is None and model.state is ModelState.RESIDENT:
             # Whoever it was leased for has gone.
             self._state.end_first_run(model)
@@ -33,6 +41,21 @@ class Lines:
         device = self._state.device_of(model)
         device.ready.drop(model.key)
         device.arriving.drop(model.key)
+        device.gathering.pop(model.key, None)
+
+    def _gathers(self, model: ModelRecord, device: DeviceRecord, now: float, *, could_run: bool) -> bool:
+        """Whether the model waits for company before it asks for its turn."""
+        until_s = self._patience.until_s(model, device, now) if could_run else None
+        if until_s is None:
+            if model.company_until_s is not None:
+                model.company_until_s = None
+                device.gathering.pop(model.key, None)
+            return False
+        if model.company_until_s != until_s:
+            model.company_until_s = until_s
+            self._state.timers.add(until_s, CompanyDue(model.key))
+        device.gathering[model.key] = None
+        return True
 
     def _ready_place(self, model: ModelRecord) -> float | None:
         """The best place of its work, if it could have a run or a step now."""

@@ -7,6 +7,8 @@ from moorage.domain.errors import MoorageError
 from moorage.domain.model import Footprint, ModelKey, ModelSpec, ModelState, SharePolicy
 from moorage.scheduling.actions import Run
 from moorage.scheduling.budget import Lease
+from moorage.scheduling.company import Company
+from moorage.scheduling.estimates import RunSeconds
 from moorage.scheduling.queue import Entry, ModelQueue
 from moorage.scheduling.semaphore import MemorySemaphore
 from moorage.scheduling.usage import Usage
@@ -88,6 +90,8 @@ class ModelRecord:
     in_service: it was loaded or is to be, so that a request brings it in again. wanted: a load was asked for and is
     not settled. asked_s: when. closing: takes no new work, and goes when it is idle. evicted: going to make
     room. killed: its process is being ended to make room.
+    seconds: of its runs, by their rows. company: callers who are expected back; company_until_s: it could run, and
+    waits for them until then.
     came_s: since when it is in memory; way_in_s: how long its
     coming took. served_s: when it last had a turn.
     load_crashes: workers that died while they built it. load_failures: loads in a row that failed; not before
@@ -99,6 +103,8 @@ class ModelRecord:
     key: ModelKey
     spec: ModelSpec
     queue: ModelQueue
+    company: Company
+    seconds: RunSeconds
     share: SharePolicy
     semaphore: MemorySemaphore
     usage: Usage
@@ -130,6 +136,7 @@ class ModelRecord:
     load_deadline_s: float = 0.0
     move_deadline_s: float = 0.0
     states_deadline_s: float = 0.0
+    company_until_s: float | None = None
     failure: MoorageError | None = None
     quarantined_in: str | None = None
     counts: Counts = field(default_factory=Counts)
@@ -141,6 +148,8 @@ def new_model(key: ModelKey, spec: ModelSpec, footprint: Footprint, share: Share
         key=key,
         spec=spec,
         queue=ModelQueue(key.name, spec.queue),
+        company=Company(),
+        seconds=RunSeconds(),
         share=share,
         semaphore=MemorySemaphore(str(key), reserved_bytes=share.reserved_bytes, limit_bytes=share.limit_bytes),
         usage=Usage(footprint.uses_per_s),

@@ -68,6 +68,9 @@ class Runs:
         if run is None:
             return
         self._state.actions.append(Succeed(run, result))
+        model = self._state.models[run.key]
+        model.seconds.note(run.rows, now - run.started_s)
+        model.company.answered(len(run.entries), now - run.started_s, now)
         for entry in run.entries:
             self._state.entries.pop(entry.request.request_id, None)
 

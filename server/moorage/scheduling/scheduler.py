@@ -20,6 +20,7 @@ from moorage.scheduling.holds import Holds
 from moorage.scheduling.lines import Lines
 from moorage.scheduling.loads import Loads
 from moorage.scheduling.losses import Losses
+from moorage.scheduling.patience import Patience
 from moorage.scheduling.policy import MOORAGE, Policy
 from moorage.scheduling.ready import Ready
 from moorage.scheduling.records import ModelRecord, new_model
@@ -31,6 +32,7 @@ from moorage.scheduling.state import DeviceLimits, DeviceRecord, HoldKey, Limits
 from moorage.scheduling.states import States
 from moorage.scheduling.stepping import Steps
 from moorage.scheduling.timers import (
+    CompanyDue,
     Due,
     GuardDue,
     HoldDue,
@@ -54,7 +56,7 @@ class Scheduler:
         self, devices: Mapping[str, DeviceLimits], limits: Limits | None = None, policy: Policy = MOORAGE
     ) -> None:
         state = self.state = State(devices, limits or Limits(), policy)
-        self._lines = Lines(state)
+        self._lines = Lines(state, Patience(state))
         self._requests = Requests(state)
         self._workers = Workers(state)
         self._runs = Runs(state, self._requests, self._workers)
@@ -154,7 +156,7 @@ class Scheduler:
             self._departures.out(model, ModelState.UNLOADED, model.reason)
         elif model.active:
             self._states.flush(model, now)
-        self._lines.refresh(model)
+        self._lines.refresh(model, now)
 
     def _requests_arrived(self, requests: Iterable[InferenceRequest], now: float) -> None:
         for request in requests:
@@ -203,6 +205,8 @@ class Scheduler:
                 self._departures.overdue(key, now)
             case StatesDue(key):
                 self._states.overdue(key, now)
+            case CompanyDue(key):
+                self._touch(key)
             case GuardDue(device):
                 self.state.stir(device)
             case HoldDue(hold_id):
@@ -211,6 +215,10 @@ class Scheduler:
                 self._workers.restart_due(worker, now)
             case _:
                 assert_never(due)
+
+    def _touch(self, key: ModelKey) -> None:
+        if key in self.state.models:
+            self.state.touch(self.state.models[key])
 
     def _matters(self, at_s: float, due: Due) -> bool:
         """Whether something would still come of a timer."""
@@ -222,6 +230,8 @@ class Scheduler:
                 matters = run_id in state.runs
             case LoadDue(key) | MoveDue(key) | StatesDue(key):
                 matters = key in state.models and self._model_matters(state.models[key], at_s, due)
+            case CompanyDue(key):
+                matters = key in state.models and state.models[key].company_until_s == at_s
             case GuardDue(device):
                 matters = state.devices[device].guarded_until_s == at_s
             case HoldDue(hold_id):
@@ -243,6 +253,8 @@ class Scheduler:
 
     def _drain_started(self, event: events.DrainStarted, now: float) -> None:
         self.state.draining = True
+        for device in self.state.devices.values():
+            self.state.touched.update(device.gathering)  # nobody is waited for any more
 
     def explain(self, key: ModelKey, rows: int, priority: int, now: float) -> Explanation | None:
         """What would happen if a registered model were asked for so many rows now. Nothing does.

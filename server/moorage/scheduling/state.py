@@ -81,6 +81,7 @@ class DeviceRecord:
     ready: models in memory that have work, and wait for a slot and for its memory. arriving: models and holds that
     wait for memory only.
     short: who waits for memory that room is being made for, and how much they need.
+    gathering: models that could run, and wait for company.
     guarded_until_s: when a waiter may put out somebody who came in too lately now.
     """
 
@@ -93,6 +94,7 @@ class DeviceRecord:
     ready: Line[Hashable] = field(default_factory=Line)
     arriving: Line[Hashable] = field(default_factory=Line)
     short: dict[Hashable, Claim] = field(default_factory=dict)
+    gathering: dict[ModelKey, None] = field(default_factory=dict)
     guarded_until_s: float | None = None
 
     def __post_init__(self) -> None:

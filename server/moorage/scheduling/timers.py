@@ -37,6 +37,12 @@ class StatesDue(NamedTuple):
     key: ModelKey
 
 
+class CompanyDue(NamedTuple):
+    """A model has waited for company as long as it should."""
+
+    key: ModelKey
+
+
 class GuardDue(NamedTuple):
     """A model that came into memory lately may be put out again from now on."""
 
@@ -55,7 +61,7 @@ class RestartDue(NamedTuple):
     worker: str
 
 
-Due = RequestDue | RunDue | LoadDue | MoveDue | StatesDue | GuardDue | HoldDue | RestartDue
+Due = RequestDue | RunDue | LoadDue | MoveDue | StatesDue | CompanyDue | GuardDue | HoldDue | RestartDue
 
 # Below this many entries a clean-up costs more than it frees.
 _COMPACT_FROM = 1024

@@ -85,18 +85,21 @@ class _Open(_Source):
 
 
 class _Closed(_Source):
-    """Callers who wait for their answers. Their first requests are spread over one `think_s`."""
+    """Callers who wait for their answers. Their first requests are spread over the longest that one thinks."""
 
-    def __init__(self, pattern: ClosedLoop, demand: "_Demand") -> None:
+    def __init__(self, pattern: ClosedLoop, demand: "_Demand", random: Random) -> None:
         self._pattern = pattern
+        self._random = random
         self._demand = demand
 
     def first(self) -> list[Arrival]:
-        clients, think_s = self._pattern.clients, self._pattern.think_s
+        clients, think_s = self._pattern.clients, self._pattern.most_think_s
         return [self._demand.at(_whole_nanoseconds(think_s * index / clients)) for index in range(clients)]
 
     def after_answer(self, now_s: float) -> Arrival | None:
-        return self._demand.at(now_s + self._pattern.think_s)
+        least_s, most_s = self._pattern.least_think_s, self._pattern.most_think_s
+        more_s = _whole_nanoseconds((most_s - least_s) * self._random.random()) if most_s > least_s else 0.0
+        return self._demand.at(now_s + least_s + more_s)
 
 
 def _source(index: int, stream: Stream, fleet: Fleet, random: Random) -> _Source:
@@ -104,7 +107,7 @@ def _source(index: int, stream: Stream, fleet: Fleet, random: Random) -> _Source
         return _Open(iter(_recorded(index, stream, stream.pattern, fleet)))
     demand = _Demand(index, stream, fleet, random)
     if isinstance(stream.pattern, ClosedLoop):
-        return _Closed(stream.pattern, demand)
+        return _Closed(stream.pattern, demand, random)
     return _Open(map(demand.at, _times(stream.pattern, random)))
 
 

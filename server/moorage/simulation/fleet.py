@@ -84,6 +84,7 @@ def _spec(name: str, group: ModelGroup, weights_bytes: int) -> ModelSpec:
         ),
         queue=QueuePolicy(group.max_queue_rows, _MOST_QUEUE_BYTES),
         share=SharePolicy(group.priority),
+        batching=group.batching,
         simulated=SimulatedCosts(
             run_s=group.run_s,
             run_s_per_row=group.run_s_per_row,

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from moorage.domain.model import BatchingPolicy
 from moorage.scheduling.state import Limits
 from moorage.simulation.loading_traffic import read_stream
 from moorage.simulation.reading import NAME, POSITIVE_SIZE, SIZE, ScenarioError, Table, list_of, number, whole
@@ -87,9 +88,19 @@ def _models(table: Table) -> ModelGroup:
         priority=table.take("priority", whole(1, 5), 3),
         max_batch_size=table.take("max_batch_size", whole(1), 1),
         max_queue_rows=table.take("max_queue_rows", whole(1), 256),
+        batching=_batching(table),
     )
     table.close()
     return group
+
+
+def _batching(table: Table) -> BatchingPolicy:
+    has_delay = table.peek("max_queue_delay_s") is not None
+    delay_s = table.take("max_queue_delay_s", number()) if has_delay else None
+    low_watermark = table.take("low_watermark", whole(0), 0)
+    if low_watermark > 1 and delay_s is None:
+        raise table.wrong("low_watermark", "max_queue_delay_s beside it")
+    return BatchingPolicy(delay_s, low_watermark)
 
 
 def _limits(table: Table) -> Limits:

@@ -40,9 +40,20 @@ def _pattern(table: Table, folder: Path) -> Pattern:
                 off_rate_per_s=table.take("off_rate_per_s", number(), 0.0),
             )
         case "closed_loop":
-            return ClosedLoop(table.take("clients", whole(1, 100_000)), table.take("think_s", _ABOVE_ZERO))
+            return ClosedLoop(table.take("clients", whole(1, 100_000)), *_think_s(table))
         case _:
             return read_trace(folder / table.take("file", TEXT))
+
+
+def _think_s(table: Table) -> tuple[float, float]:
+    """think_s = 0.5, or [0.1, 0.9] for anything between."""
+    if not isinstance(table.peek("think_s"), list):
+        think_s = table.take("think_s", _ABOVE_ZERO)
+        return think_s, think_s
+    bounds = table.take("think_s", list_of(_ABOVE_ZERO))
+    if len(bounds) != 2 or bounds[0] > bounds[1]:
+        raise table.wrong("think_s", "seconds above 0, or [least, most]")
+    return bounds[0], bounds[1]
 
 
 def _popularity(table: Table) -> Popularity:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from moorage.domain.model import BatchingPolicy
 from moorage.scheduling.state import Limits
 
 
@@ -64,6 +65,7 @@ class ModelGroup:
     priority: int
     max_batch_size: int
     max_queue_rows: int
+    batching: BatchingPolicy
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,10 +87,11 @@ class Bursts:
 
 @dataclass(frozen=True, slots=True)
 class ClosedLoop:
-    """So many callers, each of whom asks again `think_s` after an answer."""
+    """So many callers, each of whom asks again after an answer, when it has thought for as long as is drawn."""
 
     clients: int
-    think_s: float
+    least_think_s: float
+    most_think_s: float
 
 
 @dataclass(frozen=True, slots=True)

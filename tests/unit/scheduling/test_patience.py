@@ -1,0 +1,158 @@
+"""Models that could run, and wait for company: when, for how long, and when not."""
+
+import pytest
+
+from moorage.domain.model import BatchingPolicy
+from moorage.scheduling import events
+from moorage.scheduling.batching import pays_to_wait
+from moorage.scheduling.state import DeviceLimits
+from tests.support.core import Core
+from tests.support.scheduling import make_request, make_spec
+
+FIXED_S, PER_ROW_S, LAG_S = 6.0, 1.0, 2.0
+
+
+def in_a_closed_loop(callers: int, core: Core | None = None) -> Core:
+    """Callers were answered thirty times, and came back LAG_S later each time; the last run has just ended."""
+    core = core or Core()
+    core.resident(make_spec(max_batch_size=8))
+    for run_id in range(1, 31):
+        core.now += LAG_S
+        first = (run_id - 1) * callers
+        requests = (make_request(first + n, arrived_s=core.now, deadline_s=1e6) for n in range(callers))
+        core.send(events.RequestsArrived(tuple(requests)))
+        core.now += FIXED_S + PER_ROW_S * callers
+        core.finish(run_id)
+    return core
+
+
+def cost_s(rows: int) -> float:
+    return FIXED_S + PER_ROW_S * rows
+
+
+@pytest.mark.parametrize(
+    ("waiting", "expected", "wait_s", "pays"),
+    [
+        (1, 7, 5.9, True),
+        (1, 7, 6.1, False),
+        (7, 1, 5.9, True),
+        (4, 4, 0.0, True),
+    ],
+)
+def test_waiting_pays_as_long_as_a_second_run_would_add(waiting: int, expected: int, wait_s: float, pays: bool) -> None:
+    assert pays_to_wait(cost_s, waiting, expected, wait_s, 1.0) is pays
+
+
+def test_nothing_is_gained_where_cost_is_by_the_row() -> None:
+    assert not pays_to_wait(float, 4, 4, 0.1, 1.0)
+
+
+def test_requests_of_several_rows_cost_as_such() -> None:
+    assert pays_to_wait(cost_s, 1, 1, 5.9, 4.0)
+
+
+def test_a_lone_caller_never_waits() -> None:
+    core = in_a_closed_loop(1)
+    core.now += LAG_S
+    assert core.ask(1000) == ["execute 1000"]
+
+
+def test_the_first_one_back_waits_for_the_others() -> None:
+    core = in_a_closed_loop(3)
+    core.now += LAG_S
+    assert core.ask(1000) == []
+    assert core.ask(1001) == []
+    assert core.ask(1002) == ["execute 1000 1001 1002"]
+
+
+def test_who_does_not_come_back_is_waited_for_only_so_long() -> None:
+    core = in_a_closed_loop(3)
+    ended_s = core.now
+    core.now += LAG_S
+    assert core.ask(1000) == []
+    wake_s = core.scheduler.next_wake_s
+    assert wake_s is not None
+    assert ended_s + LAG_S < wake_s < ended_s + 2 * LAG_S
+    core.now = wake_s
+    assert core.send(events.TimeReached()) == ["execute 1000"]
+
+
+def test_nobody_waits_for_company_where_others_wait_for_the_device() -> None:
+    core = in_a_closed_loop(3, Core.on(DeviceLimits(100, run_slots=1)))
+    other, third = core.resident(make_spec("other")), core.resident(make_spec("third"))
+    core.now += LAG_S
+    assert core.ask(2000, model=other) == ["execute 2000"]
+    assert core.ask(2001, model=third) == []
+    assert core.ask(1000) == []
+    assert not core.scheduler.state.devices["cpu"].gathering
+    core.finish(31)
+    assert core.finish(32) == ["succeed 2001", "execute 1000"]
+
+
+def test_another_model_that_wants_to_run_ends_the_wait() -> None:
+    core = in_a_closed_loop(3)
+    other = core.resident(make_spec("other"))
+    core.now += LAG_S
+    assert core.ask(1000) == []
+    assert core.ask(1001, model=other) == ["execute 1001", "execute 1000"]
+
+
+@pytest.mark.parametrize(
+    ("batching", "rows", "waits_s"),
+    [
+        (BatchingPolicy(0.0), 1, None),
+        (BatchingPolicy(5.0, low_watermark=4), 3, 5.0),
+        (BatchingPolicy(5.0, low_watermark=4), 4, None),
+        (BatchingPolicy(5.0, preferred_sizes=(2, 4)), 1, 5.0),
+        (BatchingPolicy(5.0, preferred_sizes=(2, 4)), 2, None),
+        (BatchingPolicy(), 1, None),
+    ],
+)
+def test_a_manifest_says_how_many_rows_to_wait_for(batching: BatchingPolicy, rows: int, waits_s: float | None) -> None:
+    core = Core()
+    core.resident(make_spec(max_batch_size=8, batching=batching))
+    decided = core.ask(1, rows=rows)
+    if waits_s is None:
+        assert decided == ["execute 1"]
+        return
+    assert decided == []
+    assert core.scheduler.next_wake_s == waits_s
+    core.now = waits_s
+    assert core.send(events.TimeReached()) == ["execute 1"]
+
+
+def test_the_oldest_counts_the_delay() -> None:
+    core = Core()
+    core.resident(make_spec(max_batch_size=8, batching=BatchingPolicy(5.0, low_watermark=4)))
+    core.ask(1)
+    core.now = 4.0
+    core.ask(2)
+    core.now = 5.0
+    assert core.send(events.TimeReached()) == ["execute 1 2"]
+
+
+def test_a_run_begins_early_enough_for_a_deadline() -> None:
+    core = Core()
+    core.resident(make_spec(max_batch_size=8, batching=BatchingPolicy(60.0, low_watermark=4)))
+    core.arrive(make_request(1, deadline_s=10.0))
+    assert core.scheduler.next_wake_s == 10.0
+    core.arrive(make_request(2, deadline_s=3.0))
+    assert core.scheduler.next_wake_s == 3.0
+
+
+def test_a_run_takes_the_largest_preferred_size_that_it_fills() -> None:
+    core = Core()
+    core.resident(make_spec(max_batch_size=8, batching=BatchingPolicy(5.0, preferred_sizes=(2, 4))))
+    together = tuple(make_request(number) for number in range(1, 8))
+    assert core.send(events.RequestsArrived(together)) == ["execute 1 2 3 4"]
+    assert core.finish(1) == ["succeed 1 2 3 4", "execute 5 6"]
+
+
+def test_a_model_that_waits_for_company_can_be_cancelled_and_unloaded() -> None:
+    core = Core()
+    core.resident(make_spec(max_batch_size=8, batching=BatchingPolicy(5.0, low_watermark=4)))
+    core.ask(1)
+    core.cancel(1)
+    assert not core.scheduler.state.devices["cpu"].gathering
+    core.ask(2)
+    assert core.unload() == ["execute 2"], "there is nobody to wait for"

@@ -76,15 +76,17 @@ def test_a_process_killed_while_it_saves_leaves_a_whole_save(path: Path, caplog:
 
 
 def _killed_in_a_save(path: Path, when: float) -> int:
-    """Kill a saver at that share of the time that a save takes. The last save that it told of."""
+    """Kill a saver at that share of a millisecond after a save of it has begun. The last save that it told of."""
+    journal = Path(f"{path}-journal")
     with _saver(path, "m", 100_000) as saver:
         _begin(saver)
         assert saver.stdout is not None
-        told = [saver.stdout.readline()]
-        began_s = time.monotonic()
-        told.append(saver.stdout.readline())
-        ended_s = time.monotonic()
-        while time.monotonic() < ended_s + when * (ended_s - began_s):
+        told = [saver.stdout.readline(), saver.stdout.readline()]
+        give_up_s = time.monotonic() + 10.0
+        while not journal.exists() and time.monotonic() < give_up_s:
+            pass
+        kill_s = time.monotonic() + when * 1e-3
+        while time.monotonic() < kill_s:
             pass
         saver.kill()
         told += saver.stdout.readlines()

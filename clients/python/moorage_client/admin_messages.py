@@ -4,6 +4,7 @@ from collections.abc import Iterable
 
 from moorage_client.errors import InvalidRequest
 from moorage_client.holders import Holder
+from moorage_client.messages import MAX_UINT32, whole
 from moorage_client.status import (
     BrokenModel,
     DeviceStatus,
@@ -16,7 +17,6 @@ from moorage_client.status import (
 )
 from moorage_protocol import moorage_v1 as pb
 
-_MAX_UINT32 = 2**32 - 1
 _MAX_UINT64 = 2**64 - 1
 
 
@@ -31,11 +31,11 @@ def policy_request(model: str, version: str, change: PolicyChange) -> pb.SetMode
         raise InvalidRequest("limit_bytes: expected none beside no_limit, got both")
     request = pb.SetModelPolicyRequest(model_name=model, model_version=version)
     if change.priority is not None:
-        request.priority = _whole("priority", change.priority, _MAX_UINT32)
+        request.priority = whole("priority", change.priority, MAX_UINT32)
     if change.reserved_bytes is not None:
-        request.reserved_bytes = _whole("reserved_bytes", change.reserved_bytes, _MAX_UINT64)
+        request.reserved_bytes = whole("reserved_bytes", change.reserved_bytes, _MAX_UINT64)
     if change.limit_bytes is not None:
-        request.limit_bytes = _whole("limit_bytes", change.limit_bytes, _MAX_UINT64)
+        request.limit_bytes = whole("limit_bytes", change.limit_bytes, _MAX_UINT64)
     if change.no_limit:
         request.no_limit = True
     if change.pinned is not None:
@@ -48,8 +48,8 @@ def explain_request(model: str, version: str, rows: int, priority: int) -> pb.Ex
     return pb.ExplainRequest(
         model_name=model,
         model_version=version,
-        rows=_whole("rows", rows, _MAX_UINT32),
-        priority=_whole("priority", priority, _MAX_UINT32),
+        rows=whole("rows", rows, MAX_UINT32),
+        priority=whole("priority", priority, MAX_UINT32),
     )
 
 
@@ -57,8 +57,8 @@ def hold_request(device: str, size_bytes: int, priority: int, max_wait_s: float)
     """Raises InvalidRequest."""
     return pb.HoldRequest(
         device=device,
-        size_bytes=_whole("size_bytes", size_bytes, _MAX_UINT64),
-        priority=_whole("priority", priority, _MAX_UINT32),
+        size_bytes=whole("size_bytes", size_bytes, _MAX_UINT64),
+        priority=whole("priority", priority, MAX_UINT32),
         max_wait_ms=_milliseconds("max_wait_s", max_wait_s),
     )
 
@@ -143,12 +143,6 @@ def _plain(names: Iterable[tuple[str, int]], number: int, prefix: str) -> str:
 
 def _milliseconds(field: str, seconds: float) -> int:
     """Whole milliseconds; never 0 for what is not 0, since that stands for the server's own choice."""
-    if not 0 < seconds <= _MAX_UINT32 / 1000:
+    if not 0 < seconds <= MAX_UINT32 / 1000:
         raise InvalidRequest(f"{field}: expected seconds above 0, got {seconds!r}")
     return max(1, round(seconds * 1000))
-
-
-def _whole(field: str, number: int, most: int) -> int:
-    if not 0 <= number <= most:
-        raise InvalidRequest(f"{field}: expected a whole number from 0 to {most}, got {number!r}")
-    return number

@@ -9,6 +9,7 @@ from moorage_protocol import inference as pb
 
 ParameterValue = bool | int | float | str
 
+MAX_UINT32 = 2**32 - 1
 _INT64_MAX = 2**63 - 1
 
 
@@ -80,13 +81,16 @@ def infer_request(model: str, inputs: Mapping[str, Tensor], options: InferenceOp
         request.outputs.add(name=output)
     for key, parameter in (options.parameters or {}).items():
         _set_parameter(request.parameters[key], key, parameter)
-    if options.priority < 0:
-        raise InvalidRequest(
-            f"priority: expected 0 (the model's default) or 1 (highest) and up, got {options.priority}"
-        )
     if options.priority:
-        request.parameters["priority"].uint64_param = options.priority
+        request.parameters["priority"].uint64_param = whole("priority", options.priority, MAX_UINT32)
     return request
+
+
+def whole(field: str, number: int, most: int) -> int:
+    """A number that a message can carry. Raises InvalidRequest, naming the field."""
+    if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number <= most:
+        raise InvalidRequest(f"{field}: expected a whole number from 0 to {most}, got {number!r}")
+    return number
 
 
 def infer_outputs(response: pb.ModelInferResponse, wanted: Sequence[str]) -> dict[str, Array]:

@@ -16,14 +16,8 @@ if TYPE_CHECKING:
 
     from moorage_client import Explanation, Holder
 
-_VERDICTS = {
-    "now": "yes, memory is free",
-    "evict": "yes, once idle models are put out",
-    "preempt": "yes, once work of lower priority gives way",
-    "wait": "not now: it would wait for work under way to end",
-    "refused": "no: what others hold there stays, so it would be refused for now",
-    "never": "never: it is more than the device could offer at its best",
-}
+# In short; the server's reason says the rest.
+_VERDICTS = {"now": "yes", "evict": "yes", "preempt": "yes", "wait": "not now", "refused": "no", "never": "never"}
 
 
 def explain(
@@ -53,9 +47,8 @@ def explain(
 
 def _lines(told: "Explanation") -> Iterator[str]:
     yield f"{told.model}/{told.version}, {told.rows} rows at priority {told.priority} on {told.device or 'no device'}"
-    yield _VERDICTS.get(told.verdict, told.verdict)
-    if told.reason:
-        yield " ".join(told.reason.split())
+    reason = " ".join(told.reason.split())
+    yield ": ".join(part for part in (_VERDICTS.get(told.verdict, told.verdict), reason) if part)
     missing = f", {format_bytes(told.missing_bytes)} missing" if told.missing_bytes else ""
     yield f"needs {format_bytes(told.needed_bytes)}, {format_bytes(told.free_bytes)} free{missing}"
 

@@ -1,6 +1,7 @@
 """`moorage hold`: memory of a device for a process that is no model of the server."""
 
 import json
+import signal
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -23,11 +24,14 @@ def hold(
     target: Target = DEFAULT_TARGET,
     as_json: AsJson = False,
 ) -> None:
-    """Take memory out of a device's budget until Ctrl-C; prints a line once it is granted.
+    """Take memory out of a device's budget until Ctrl-C or SIGTERM; prints a line once it is granted.
 
     The server evicts idle models for it where it must. However this process ends, the memory is free again. Exits
-    with 0 after Ctrl-C, and with 1 where it is not granted, or lost.
+    with 0 after either signal, and with 1 where it is not granted, or lost.
     """
+    # A script starts what it puts in the background with SIGINT ignored: there, nothing would end it but a kill.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.default_int_handler)
     size_bytes = parse_size("SIZE", size)
     granted = False
     try:
@@ -49,4 +53,4 @@ def _tell(held: "SyncHold", *, as_json: bool) -> None:
     if as_json:
         typer.echo(json.dumps({"device": held.device, "size_bytes": held.size_bytes}))
     else:
-        typer.echo(f"holding {format_bytes(held.size_bytes)} of {held.device} until Ctrl-C")
+        typer.echo(f"holding {format_bytes(held.size_bytes)} of {held.device} until Ctrl-C or SIGTERM")

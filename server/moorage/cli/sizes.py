@@ -1,7 +1,7 @@
 """Bytes for people."""
 
 from moorage.cli.terminal import WRONG_USAGE, fail
-from moorage.domain.quantities import bytes_in
+from moorage.domain.quantities import MAX_BYTES, bytes_in
 
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
@@ -21,4 +21,6 @@ def parse_size(option: str, text: str) -> int:
     size_bytes = bytes_in(text)
     if size_bytes is None:
         fail(f"{option}: expected a size such as 2GiB, 1.5GB or 1048576, got '{text}'", WRONG_USAGE)
+    if size_bytes > MAX_BYTES:
+        fail(f"{option}: expected at most {format_bytes(MAX_BYTES)}, got '{text}'", WRONG_USAGE)
     return size_bytes

@@ -104,14 +104,17 @@ class QueueFull(MoorageError):
 
 
 class MemoryExhausted(MoorageError):
-    """It would fit the device, but not beside what is held now. holders: by whom, the largest first; not all."""
+    """It would fit the device, but not beside what stays there.
+
+    free_bytes: what is free, or would be made free for it. holders: of what stays, the largest first; not all.
+    """
 
     retry_after_s = 1.0
 
     def __init__(
         self, what: str, *, device: str, needed_bytes: int, free_bytes: int, holders: tuple[Held, ...] = ()
     ) -> None:
-        super().__init__(f"{what} needs {needed_bytes} bytes on {device}, {free_bytes} are free")
+        super().__init__(f"{what} needs {needed_bytes} bytes on {device}, and {free_bytes} can be had")
         self.device = device
         self.needed_bytes = needed_bytes
         self.free_bytes = free_bytes

@@ -16,7 +16,7 @@ _MICROSECONDS = 1_000_000
 _MAX_DIGITS = 20  # of the largest 64-bit number
 
 _IGNORED = frozenset({"triton_enable_empty_final_response", "binary_data_output"})  # mean nothing to a unary call
-_SEQUENCES = frozenset({"sequence_id", "sequence_start", "sequence_end"})
+_SEQUENCES = ("sequence_id", "sequence_start", "sequence_end")
 _SHARED_MEMORY = frozenset({"shared_memory_region", "shared_memory_byte_size", "shared_memory_offset"})
 _METADATA_OPTIONS = frozenset({"priority", "timeout"})
 _OWN_PREFIX = "moorage_"
@@ -76,8 +76,9 @@ def _given(parameters: Parameters) -> dict[str, ParameterValue]:
     for key, parameter in parameters.items():
         if key in _IGNORED:
             continue
-        if key in _SEQUENCES:
-            raise NotSupported(f"parameter {quote(key)}: this server has no sequence extension")
+        if key in _SEQUENCES:  # clients send all of them, in no certain order
+            asked = next(name for name in _SEQUENCES if name in parameters)
+            raise NotSupported(f"parameter {quote(asked)}: this server has no sequence extension")
         if key == "headers" or key.startswith("triton_"):
             raise InvalidRequest(
                 f"parameter {quote(key)}", expected="a name that is not reserved", got="a reserved one"

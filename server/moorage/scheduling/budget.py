@@ -210,9 +210,14 @@ class DeviceBudget:
         """The refusal of what can never fit here."""
         return ModelTooLarge(what, device=self.device, needed_bytes=needed_bytes, capacity_bytes=self.configured_bytes)
 
-    def exhausted(self, what: str, needed_bytes: int, free_bytes: int) -> MemoryExhausted:
-        """The refusal of what does not fit beside what is held. free_bytes: what it could have had."""
-        held = [lease for lease in self._leases if lease.size_bytes]
+    def exhausted(
+        self, what: str, needed_bytes: int, free_bytes: int, staying: Iterable[Lease] | None = None
+    ) -> MemoryExhausted:
+        """The refusal of what does not fit beside what is held.
+
+        free_bytes: what it could have had. staying: beside these leases; without it, beside all.
+        """
+        held = [lease for lease in (self._leases if staying is None else staying) if lease.size_bytes]
         largest = sorted(held, key=lambda lease: (-lease.size_bytes, lease.owner, lease.kind))
         holders = tuple(Held(lease.owner, lease.kind.value, lease.size_bytes) for lease in largest[:_NAMED_HOLDERS])
         return MemoryExhausted(

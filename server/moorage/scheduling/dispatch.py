@@ -110,7 +110,7 @@ class Dispatch:
             return True
         if self._waits(device, claim, turn, now):
             return False
-        self._holds.refuse(hold, device, self._room.obtainable_bytes(device, claim))
+        self._holds.give_up(hold, self._room.refusal(device, claim, "a hold"))
         return True
 
     def _serve_arriving(self, device: DeviceRecord, model: ModelRecord, place: float, turn: Turn, now: float) -> bool:

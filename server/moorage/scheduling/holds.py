@@ -50,11 +50,8 @@ class Holds:
         self._state.actions.append(HoldSettled(hold.key.hold_id, None))
         return True
 
-    def refuse(self, hold: HoldRecord, device: DeviceRecord, free_bytes: int) -> None:
-        """It can't be had beside what stays."""
-        self._give_up(hold, device.budget.exhausted("a hold", hold.size_bytes, free_bytes))
-
-    def _give_up(self, hold: HoldRecord, error: MoorageError) -> None:
+    def give_up(self, hold: HoldRecord, error: MoorageError) -> None:
+        """It can't be had, or not in time."""
         del self._state.holds[hold.key]
         self._state.devices[hold.device].arriving.drop(hold.key)
         self._state.actions.append(HoldSettled(hold.key.hold_id, error))
@@ -64,7 +61,7 @@ class Holds:
         """A hold has waited as long as it may."""
         hold = self._state.holds.get(HoldKey(hold_id))
         if hold is not None and hold.lease is None:
-            self._give_up(hold, DeadlineExceeded(now - hold.asked_s, "while the hold waited for memory"))
+            self.give_up(hold, DeadlineExceeded(now - hold.asked_s, "while the hold waited for memory"))
 
     def released(self, hold_id: int) -> None:
         """The process outside has gone, or needs the bytes no longer."""

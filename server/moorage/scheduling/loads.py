@@ -178,8 +178,7 @@ class Loads:
 
     def refuse(self, model: ModelRecord, device: DeviceRecord, claim: Claim) -> None:
         """It can't be had beside what stays: tell those who wait."""
-        free_bytes = self._room.obtainable_bytes(device, claim)
-        error = device.budget.exhausted(f"model '{model.key.name}'", claim.needed_bytes, free_bytes)
+        error = self._room.refusal(device, claim, f"model '{model.key.name}'")
         if model.state is ModelState.LOADING:
             self._departures.give_up(model, error)
         else:

@@ -148,7 +148,6 @@ class Ready:
         head = model.queue.head
         if head is None:
             return False
-        free_bytes = max(0, self._room.obtainable_bytes(device, claim))
         what = f"a run of {head.request.rows} rows of model '{model.key.name}'"
-        self._requests.refuse(model, head, device.budget.exhausted(what, claim.needed_bytes, free_bytes))
+        self._requests.refuse(model, head, self._room.refusal(device, claim, what))
         return True

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from moorage.domain.errors import MemoryExhausted
 from moorage.domain.model import ModelKey, ModelState
 from moorage.scheduling.budget import Lease, LeaseKind
 from moorage.scheduling.candidates import Candidates
@@ -160,7 +161,7 @@ class Room:
     def obtainable_bytes(self, device: DeviceRecord, claim: Claim) -> int:
         """What the claim could have if everything that can go or end did."""
         owners = {model.semaphore: model for model in device.models.values()}
-        staying = [lease for lease in device.budget.leases if self._stays(lease, claim, owners)]
+        staying = self._staying(device, claim)
         reserved = [share for share in device.budget.shares if share.reserved_bytes and share is not claim.share]
         fixed_bytes = sum(lease.size_bytes for lease in staying if lease.share not in reserved)
         for share in reserved:
@@ -168,6 +169,15 @@ class Room:
             parts = owners[share].state is ModelState.UNLOADING
             fixed_bytes += held_bytes if parts else max(share.reserved_bytes, held_bytes)
         return device.budget.capacity_bytes - fixed_bytes
+
+    def refusal(self, device: DeviceRecord, claim: Claim, what: str) -> MemoryExhausted:
+        """That the claim can't be had beside what stays, and who holds that."""
+        most_bytes = max(0, self.obtainable_bytes(device, claim))
+        return device.budget.exhausted(what, claim.needed_bytes, most_bytes, self._staying(device, claim))
+
+    def _staying(self, device: DeviceRecord, claim: Claim) -> list[Lease]:
+        owners = {model.semaphore: model for model in device.models.values()}
+        return [lease for lease in device.budget.leases if self._stays(lease, claim, owners)]
 
     def _stays(self, lease: Lease, claim: Claim, owners: Mapping[MemorySemaphore, ModelRecord]) -> bool:
         if lease.kind is LeaseKind.STATE and lease.share is claim.share:

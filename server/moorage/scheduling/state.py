@@ -57,7 +57,7 @@ class HoldKey(NamedTuple):
     hold_id: int
 
     def __str__(self) -> str:
-        return f"hold {self.hold_id}"
+        return f"hold-{self.hold_id}"  # without a space, as all owners: they are lists of words in errors' details
 
 
 @dataclass(slots=True, eq=False)

@@ -35,7 +35,7 @@ def readiness(snapshot: ServerSnapshot) -> dict[str, object]:
     return {
         "ready": snapshot.ready,
         "draining": snapshot.draining,
-        "models": [_unready(model) for model in snapshot.models if not model.ready],
+        "not_ready": [_unready(model) for model in snapshot.models if not model.ready],
         "broken": [{"name": model.name, "reason": model.reason} for model in snapshot.broken],
     }
 

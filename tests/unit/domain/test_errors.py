@@ -35,12 +35,12 @@ CASES = [
     ),
     (
         MemoryExhausted("model 'm'", device="cpu", needed_bytes=9, free_bytes=4),
-        "model 'm' needs 9 bytes on cpu, 4 are free",
+        "model 'm' needs 9 bytes on cpu, and 4 can be had",
         1.0,
     ),
     (
         MemoryExhausted("a hold", device="cpu", needed_bytes=9, free_bytes=4, holders=(Held("m/1", "weights", 5),)),
-        "a hold needs 9 bytes on cpu, 4 are free",
+        "a hold needs 9 bytes on cpu, and 4 can be had",
         1.0,
     ),
     (

@@ -137,7 +137,7 @@ def test_everybody_on_the_device_is_named_the_largest_first() -> None:
     core.ask(1)
     core.hold(7, 40, priority=2)
     assert core.explain().holders == (
-        Holder("hold 7", "held", 40, 2),
+        Holder("hold-7", "held", 40, 2),
         Holder("model/1", "weights", 10, 3),
         Holder("model/1", "workspace", 5, 3),
         Holder("cpu", "context", 3, 0),

@@ -50,7 +50,7 @@ def test_a_ready_server() -> None:
         assert (await client.get("/healthz")).status_code == 200
         response = await client.get("/readyz")
         assert response.status_code == 200
-        assert response.json() == {"ready": True, "draining": False, "models": [], "broken": []}
+        assert response.json() == {"ready": True, "draining": False, "not_ready": [], "broken": []}
 
     with_server(READY, use)
 
@@ -71,7 +71,7 @@ def test_a_server_that_is_not_ready_says_why() -> None:
         assert response.json() == {
             "ready": False,
             "draining": True,
-            "models": [{"name": "vad", "version": 2, "state": "loading", "reason": "waits for memory"}],
+            "not_ready": [{"name": "vad", "version": 2, "state": "loading", "reason": "waits for memory"}],
             "broken": [{"name": "bad", "reason": "no version folder"}],
         }
 

@@ -84,6 +84,6 @@ class Lines:
         head = model.queue.head
         if head is not None:
             places.append(self._state.place_of(model, head))
-        if model.wanted or absent:
+        if model.wanted or (absent and head is None):
             places.append(self._state.place(model, model.asked_s, model.share.priority))
         return min(places, default=None)

@@ -256,8 +256,10 @@ def test_one_of_higher_priority_joins_its_model_ahead_of_one_that_has_aged() -> 
 def test_a_model_comes_in_by_what_its_request_asks_for_and_not_by_its_own_standing() -> None:
     """It would take the memory with one right, stand in line with the other, be put out again, and so on for ever."""
     core = Core(UNGUARDED)
-    assert core.hold(1, 80) == ["hold 1"]
-    assert core.hold(2, 70, priority=4) == []
+    busy = core.resident(make_spec("busy", weights=80))
+    core.ask(1, busy)
+    assert core.hold(2, 70, priority=3) == []
     key = core.register(make_spec("high", weights=50, loading=Loading.ON_DEMAND, share=SharePolicy(priority=1)))
-    assert core.ask(3, key, priority=4) == []
-    assert core.let_go(1) == ["hold 2"]
+    assert core.ask(3, key, priority=3) == []
+    assert core.finish(1) == ["succeed 1", "unload busy/1 on cpu"]
+    assert core.unloaded(busy) == ["hold 2"]

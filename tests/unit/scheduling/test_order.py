@@ -262,4 +262,4 @@ def test_a_model_comes_in_by_what_its_request_asks_for_and_not_by_its_own_standi
     key = core.register(make_spec("high", weights=50, loading=Loading.ON_DEMAND, share=SharePolicy(priority=1)))
     assert core.ask(3, key, priority=3) == []
     assert core.finish(1) == ["succeed 1", "unload busy/1 on cpu"]
-    assert core.unloaded(busy) == ["hold 2"]
+    assert core.unloaded(busy) == ["hold 2", "fail 3: MemoryExhausted"]

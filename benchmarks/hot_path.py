@@ -61,7 +61,7 @@ class Server:
             text=True,
             env={**os.environ, "OMP_NUM_THREADS": "1"},
         )
-        _pin(self._process.pid, 0)
+        pin(self._process.pid, 0)
         assert self._process.stdout is not None
         found = re.search(r"(\S+:\d+)", self._process.stdout.readline())
         assert found is not None, "the server did not say where it listens"
@@ -78,7 +78,8 @@ class Server:
         self._process.wait(30)
 
 
-def _pin(pid: int, core: int) -> None:
+def pin(pid: int, core: int) -> None:
+    """Keep a process on one core, where there are several."""
     cores = psutil.Process().cpu_affinity()
     if len(cores) > 1:
         psutil.Process(pid).cpu_affinity([cores[core]])
@@ -90,7 +91,7 @@ def measure(server: Server, cell: Cell, seconds: float) -> Measured:
     command += ["--concurrency", str(cell.concurrency), "--seconds", str(seconds)]
     before_s = server.cpu_s()
     client = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    _pin(client.pid, 1)
+    pin(client.pid, 1)
     output, _ = client.communicate(timeout=seconds + 60)
     assert client.returncode == 0, "the client failed"
     result = json.loads(output)

@@ -6,6 +6,7 @@ first answer is parsed and compared. Prints one JSON object: requests, seconds, 
 
 import argparse
 import asyncio
+import itertools
 import json
 import time
 
@@ -15,21 +16,39 @@ import numpy as np
 from moorage_protocol import inference as pb
 from moorage_protocol.services import INFERENCE_METHODS
 
-WORKLOADS = {"64B": ("identity", [1, 16]), "600KB": ("identity_image", [1, 3, 224, 224])}
+ECHOES = {"64B": ("identity", [1, 16]), "600KB": ("identity_image", [1, 3, 224, 224])}
+MODELS = {"mlp": [1, 1024]}
+TEXTS = "embedder"  # sentences of mixed lengths
+WORKLOADS = [*ECHOES, *MODELS, TEXTS]
+MOST_WORDS = 96
 
 
-def request_for(workload: str) -> tuple[bytes, bytes]:
-    """A serialised request, and the raw tensor that must come back."""
-    model, shape = WORKLOADS[workload]
+def requests_for(workload: str, model: str) -> tuple[list[bytes], bytes | None]:
+    """Serialised requests to be sent in turn, and the raw tensor that must come back, if it is known."""
+    if workload == TEXTS:
+        return [_text_request(model, seed) for seed in range(64)], None
+    name, shape = ECHOES[workload] if workload in ECHOES else (workload, MODELS[workload])
     raw = np.random.default_rng(7).random(shape, dtype=np.float32).tobytes()
-    request = pb.ModelInferRequest(model_name=model, id="1", raw_input_contents=[raw])
+    request = pb.ModelInferRequest(model_name=model or name, id="1", raw_input_contents=[raw])
     request.inputs.add(name="INPUT0", datatype="FP32", shape=shape)
-    return request.SerializeToString(), raw
+    return [request.SerializeToString()], raw if workload in ECHOES else None
 
 
-async def run(target: str, workload: str, concurrency: int, seconds: float) -> dict[str, float]:
-    """Load one server; what came of it."""
-    body, raw = request_for(workload)
+def _text_request(model: str, seed: int) -> bytes:
+    random = np.random.default_rng(seed)
+    words = random.choice(
+        ["memory", "harbour", "request", "model", "a", "of", "slowly", "batch"], random.integers(2, MOST_WORDS)
+    )
+    text = " ".join(words).encode()
+    request = pb.ModelInferRequest(model_name=model or TEXTS, id="1")
+    request.raw_input_contents.append(len(text).to_bytes(4, "little") + text)
+    request.inputs.add(name="text", datatype="BYTES", shape=[1, 1])
+    return request.SerializeToString()
+
+
+async def run(target: str, workload: str, concurrency: int, seconds: float, model: str = "") -> dict[str, float]:
+    """Load one server; what came of it. model: instead of the workload's own."""
+    bodies, raw = requests_for(workload, model)
     options = [
         ("grpc.max_send_message_length", -1),
         ("grpc.max_receive_message_length", -1),
@@ -38,15 +57,16 @@ async def run(target: str, workload: str, concurrency: int, seconds: float) -> d
     channels = [grpc.aio.insecure_channel(target, options=options) for _ in range(min(8, concurrency))]
     path = INFERENCE_METHODS["ModelInfer"].path
     calls: list[grpc.aio.UnaryUnaryMultiCallable[bytes, bytes]] = [channel.unary_unary(path) for channel in channels]
-    first = pb.ModelInferResponse.FromString(await calls[0](body, timeout=30))
-    assert first.raw_output_contents[0] == raw, "the answer is not what was sent"
+    first = pb.ModelInferResponse.FromString(await calls[0](bodies[0], timeout=30))
+    assert raw is None or first.raw_output_contents[0] == raw, "the answer is not what was sent"
+    turns = itertools.cycle(bodies)
     latencies_s: list[float] = []
     end_s = time.perf_counter() + seconds
 
     async def caller(index: int) -> None:
         call = calls[index % len(calls)]
         while (began_s := time.perf_counter()) < end_s:
-            await call(body, timeout=30)
+            await call(next(turns), timeout=30)
             latencies_s.append(time.perf_counter() - began_s)
 
     began_s = time.perf_counter()
@@ -67,11 +87,13 @@ async def run(target: str, workload: str, concurrency: int, seconds: float) -> d
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--target", required=True)
-    parser.add_argument("--workload", choices=sorted(WORKLOADS), required=True)
+    parser.add_argument("--workload", choices=WORKLOADS, required=True)
+    parser.add_argument("--model", default="", help="instead of the workload's own")
     parser.add_argument("--concurrency", type=int, required=True)
     parser.add_argument("--seconds", type=float, default=2.0)
     options = parser.parse_args()
-    print(json.dumps(asyncio.run(run(options.target, options.workload, options.concurrency, options.seconds))))
+    loaded = run(options.target, options.workload, options.concurrency, options.seconds, options.model)
+    print(json.dumps(asyncio.run(loaded)))
 
 
 if __name__ == "__main__":

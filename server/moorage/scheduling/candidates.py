@@ -228,11 +228,15 @@ class Candidates:
         return []
 
     def _later_states(self, model: ModelRecord, claim: Claim) -> list[Victim]:
-        """Running requests that stand in each other's way: the last to come gives way, though of equal priority."""
+        """Running requests that stand in each other's way: the last to come gives way, though of equal priority.
+
+        Of two that came at the same moment, one counts as the later, and always the same: its model's name says which.
+        """
+        came_first = (claim.place, claim.key) if claim.key is not None else (claim.place, model.key)
         return [
             self._state_victim(model, entry)
             for entry in going(model)
-            if entry.priority >= claim.priority and self._state.place_of(model, entry) > claim.place
+            if entry.priority >= claim.priority and (self._state.place_of(model, entry), model.key) > came_first
         ]
 
     def _state_victim(self, model: ModelRecord, entry: Entry) -> Victim:

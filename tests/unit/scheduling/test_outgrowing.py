@@ -50,3 +50,15 @@ def test_the_rest_of_a_model_goes_on_while_states_of_it_leave() -> None:
     assert core.step(state=32) == ["drop 3"]
     assert core.ask(4, priority=5) == []
     assert core.dropped(3) == ["step 1 2"]
+
+
+def test_of_two_that_came_at_the_same_moment_one_gives_way() -> None:
+    core = Core(UNGUARDED)
+    first, second = (core.resident(make_spec(name, weights=10, state=20, steps=99)) for name in ("a", "b"))
+    assert [core.ask(1, first), core.ask(2, second)] == [["starting 1"], ["starting 2"]]
+    for size_bytes in (20, 30):
+        assert core.step(first, state=size_bytes) == ["step 1"]
+        assert core.step(second, state=size_bytes) == ["step 2"]
+    assert core.step(first, state=40) == []
+    assert core.step(second, state=40) == ["drop 2"]
+    assert core.dropped(2, key=second) == ["step 1"]

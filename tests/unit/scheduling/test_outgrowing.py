@@ -61,4 +61,4 @@ def test_of_two_that_came_at_the_same_moment_one_gives_way() -> None:
         assert core.step(second, state=size_bytes) == ["step 2"]
     assert core.step(first, state=40) == []
     assert core.step(second, state=40) == ["drop 2"]
-    assert core.dropped(2, key=second) == ["step 1"]
+    assert core.dropped(2, key=second) == ["step 1", "starting 2"]

@@ -128,8 +128,8 @@ def _kept_for_ready(device: DeviceRecord, claim: Claim) -> bool:
 
 
 def _only_higher_preempts(state: State, was: Before) -> None:
-    """Whoever was made to give way did so for somebody of strictly higher priority who waits, for others of its own
-    model that outgrew their room, or where nothing ran that could have freed anything."""
+    """Whoever was made to give way did so for somebody of strictly higher priority who waits, because others took the
+    memory or states outgrew it, or where nothing ran that could have freed anything."""
     for request_id, entry in state.entries.items():
         if entry.preemptions <= was.preemptions.get(request_id, 0):
             continue
@@ -141,7 +141,8 @@ def _only_higher_preempts(state: State, was: Before) -> None:
         waiting += [state.models[key].share.priority for key in device.arriving if isinstance(key, ModelKey)]
         waiting += [state.holds[key].priority for key in device.arriving if isinstance(key, HoldKey)]
         starting = [other.priority for run in state.runs.values() for other in run.entries]
-        overdrawn = device.budget.capacity_bytes < device.budget.configured_bytes
+        budget = device.budget
+        overdrawn = budget.capacity_bytes < budget.configured_bytes or budget.overdrawn_bytes > 0
         higher = any(priority < entry.priority for priority in waiting + starting)
         goes_on = any(run.workspace.device == device.name for run in state.runs.values() if run.run_id in was.runs)
         assert higher or overdrawn or not goes_on or _outgrew(device, model), f"{entry} gave way for nobody"

@@ -30,6 +30,10 @@ state = "2 MiB"
 reserved = "100 MiB"
 limit = "1 GiB"
 pinned = true
+[batching]
+max_queue_delay_s = 0.01
+low_watermark = 3
+preferred_sizes = [4, 8]
 [scheduling]
 priority = 1
 preemption = "kill"
@@ -68,6 +72,9 @@ def test_every_key_is_read() -> None:
     assert manifest.memory.reserved_bytes == 100 * 1024**2
     assert manifest.memory.limit_bytes == 1024**3
     assert manifest.memory.pinned
+    assert manifest.batching.max_queue_delay_s == 0.01
+    assert manifest.batching.low_watermark == 3
+    assert manifest.batching.preferred_sizes == (4, 8)
     assert manifest.scheduling.priority == 1
     assert manifest.scheduling.preemption is Preemption.KILL
     assert manifest.scheduling.max_preemptions == 7
@@ -115,6 +122,24 @@ def test_little_is_required() -> None:
             "scheduling = { max_preemptions = 1001 }",
             "scheduling.max_preemptions: expected times from 0 to 1000, got 10",
         ),
+        ("batching = { low_watermark = 1.5 }", "batching.low_watermark: expected rows from 0 to 1048576, got 1.5"),
+        (
+            "batching = { max_queue_delay_s = -1 }",
+            "batching.max_queue_delay_s: expected seconds from 0 to 604800, got -1",
+        ),
+        (
+            "batching = { low_watermark = 9, max_queue_delay_s = 1.0 }",
+            "batching: expected low_watermark and preferred_sizes of at most max_batch_size = 8, got 9",
+        ),
+        (
+            "batching = { preferred_sizes = [4, 8] }",
+            "batching.max_queue_delay_s: expected the seconds that low_watermark and preferred_sizes are waited for",
+        ),
+        (
+            "batching = { preferred_sizes = [8, 4], max_queue_delay_s = 1.0 }",
+            "batching.preferred_sizes: expected a list of rows, each at least 1, ascending, got [8, 4]",
+        ),
+        ("batching = { preferred_sizes = [0] }", "batching.preferred_sizes[0]: expected"),
         ("memory = { state = 'all' }", "memory.state: expected bytes such as"),
         ("memory = { reserved = -1 }", "memory.reserved: expected bytes such as"),
         ("memory = { limit = 1.5 }", "memory.limit: expected bytes such as"),

@@ -60,7 +60,10 @@ def config_of(spec: ModelSpec, device: str) -> pb.ModelConfig:
     config.model_transaction_policy.decoupled = False
     config.response_cache.enable = False
     if spec.max_batch_size:
-        config.dynamic_batching.SetInParent()  # its presence is how tools learn that requests are batched
+        batching = config.dynamic_batching
+        batching.SetInParent()  # its presence is how tools learn that requests are batched
+        batching.preferred_batch_size.extend(spec.batching.preferred_sizes)
+        batching.max_queue_delay_microseconds = round((spec.batching.max_queue_delay_s or 0.0) * 1e6)
     for key, value in spec.parameters.items():
         config.parameters[key].string_value = str(value)
     return config

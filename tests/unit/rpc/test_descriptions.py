@@ -7,7 +7,7 @@ import grpc
 import pytest
 import tritonclient.grpc.aio as triton
 
-from moorage.domain.model import ModelKey, ModelState
+from moorage.domain.model import BatchingPolicy, ModelKey, ModelState
 from moorage.domain.tensor import TensorSpec
 from moorage.engine.snapshot import BatchSizeStatistics, BrokenModel, Duration, ModelStatistics
 from moorage_protocol import inference as pb
@@ -20,6 +20,7 @@ EMBEDDER = replace(
     echo_spec("embedder", TensorSpec("text", "BYTES", [1], optional=True), max_batch_size=32),
     outputs=(TensorSpec("embedding", "FP32", [384]),),
     parameters={"normalise": True},
+    batching=BatchingPolicy(0.005, preferred_sizes=(4, 8)),
 )
 PLAIN = replace(echo_spec("plain", TensorSpec("x", "BF16", [-1, 2])), runtime="torchscript")
 COUNTED = ModelStatistics(
@@ -103,6 +104,8 @@ async def test_configuration() -> None:
         plain = (await call(channel, "ModelConfig", pb.ModelConfigRequest(name="plain", version="1"))).config
     assert (embedder.name, embedder.platform, embedder.backend) == ("embedder", "python", "python")
     assert (embedder.max_batch_size, embedder.HasField("dynamic_batching")) == (32, True)
+    assert list(embedder.dynamic_batching.preferred_batch_size) == [4, 8]
+    assert embedder.dynamic_batching.max_queue_delay_microseconds == 5000
     assert (embedder.input[0].data_type, list(embedder.input[0].dims)) == (pb.TYPE_STRING, [1])
     assert (embedder.output[0].data_type, list(embedder.output[0].dims)) == (pb.TYPE_FP32, [384])
     assert embedder.input[0].optional

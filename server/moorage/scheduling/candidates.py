@@ -162,6 +162,8 @@ class Candidates:
         """Weights of models that are idle once all their running requests have given way."""
         if not model.active or not self.may_go(model, claim) or model.weights is None:
             return []
+        if self.guards(model, claim, now):
+            return []
         if not all(self._gives_way(model, entry, claim) for entry in going(model)):
             return []
         return [self._weights_victim(Way.EVICT, model, self.freed_bytes(model), now, after_others=True)]

@@ -1,7 +1,8 @@
 """Weights that are put out once the states of their running requests have gone."""
 
 from moorage.domain.model import ModelKey, PreemptionPolicy, SharePolicy
-from moorage.scheduling.state import DeviceLimits
+from moorage.scheduling import events
+from moorage.scheduling.state import DeviceLimits, Limits
 from tests.support.core import Core
 from tests.support.scheduling import UNGUARDED, make_spec
 
@@ -55,3 +56,16 @@ def test_nobody_gives_way_where_the_weights_stay_for_work_of_higher_priority_tha
     core.register(make_spec("high", weights=90, share=SharePolicy(priority=2)))
     assert core.load(HIGH) == []
     assert core.step(LOW) == ["step 1 starting 2"]
+
+
+def test_weights_that_came_in_lately_stay_though_their_states_may_go() -> None:
+    core = Core(Limits(min_residency_s=20.0))
+    core.resident(make_spec("low", weights=40, state=5, steps=9, max_batch_size=1, share=SharePolicy(priority=3)))
+    core.ask(1, LOW, priority=5)
+    core.register(make_spec("high", weights=90, share=SharePolicy(priority=4)))
+    assert core.load(HIGH) == []
+    assert core.step(LOW) == ["step 1"]
+    core.now = 20.0
+    assert core.send(events.TimeReached()) == []
+    assert core.step(LOW) == ["drop 1"]
+    assert core.dropped(1, key=LOW) == ["unload low/1 on cpu"]

@@ -86,6 +86,59 @@ priority = { 1 = 0.5, 5 = 0.5 }
 )
 
 
+# Memory is kept for one of higher priority, with more aged ones before it than are looked past.
+KEPT_FOR_ONE_FAR_BEHIND = """
+seed = 274
+requests = 60
+scheduling = { ageing_s = 1.0, min_residency_s = 1.0 }
+[[devices]]
+name = "device"
+capacity = 81
+context = 10
+host_capacity = 60
+disk_per_s = 1000
+host_to_device_per_s = 50
+device_to_host_per_s = 5000
+run_slots = 3
+[[models]]
+name = "a"
+count = 3
+weights = { choice = [18, 46] }
+run_s = 0.01
+workspace = 10
+workspace_per_row = 5
+priority = 2
+max_batch_size = 4
+max_queue_delay_s = 0.05
+low_watermark = 3
+[[models]]
+name = "b"
+count = 4
+weights = { choice = [30, 53] }
+run_s = 0.5
+workspace = 10
+priority = 2
+max_batch_size = 3
+max_queue_rows = 4
+max_queue_delay_s = 0.05
+low_watermark = 3
+[[arrivals]]
+pattern = "closed_loop"
+clients = 3
+think_s = [0.1, 0.3]
+deadline_s = 3000
+popularity = { shift_every_requests = 20 }
+[[arrivals]]
+pattern = "closed_loop"
+clients = 7
+think_s = 0.1
+rows = [1, 2]
+priority = { 1 = 0.5, 5 = 0.5 }
+deadline_s = 3000
+popularity = { shift_every_requests = 20 }
+"""
+
+
 def nobody_waits_for_ever(asked: Scenario, policy: str) -> None:
     failures = play(asked, policy).tally.failures
     assert not NEVER & set(failures), failures
@@ -98,6 +151,10 @@ def nobody_waits_for_ever(asked: Scenario, policy: str) -> None:
 @pytest.mark.parametrize("policy", sorted(POLICIES))
 def test_known_ways_to_stand_still(policy: str, text: str, seed: int) -> None:
     nobody_waits_for_ever(replace(scenario(text), seed=seed), policy)
+
+
+def test_whoever_memory_is_kept_for_is_looked_at() -> None:
+    nobody_waits_for_ever(scenario(KEPT_FOR_ONE_FAR_BEHIND), "moorage")
 
 
 @settings(max_examples=60, deadline=None)

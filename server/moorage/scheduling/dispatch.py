@@ -78,15 +78,23 @@ class Dispatch:
     def _first_line(self, device: DeviceRecord, turn: Turn) -> Line[Hashable] | None:
         """The line whose first has the better place. Nobody is ready where every slot is taken.
 
-        Where somebody waits for those who run, all of these are looked at, however many do not fit.
+        However many do not fit, all of those who run are looked at where somebody waits for them, and everybody whom
+        memory is kept for.
         """
-        arriving = device.arriving.first_place if turn.passed_arriving < LOOK_PAST_ARRIVING else None
+        looks_far = turn.passed_arriving < LOOK_PAST_ARRIVING or self._keeps_for_others(device, turn)
+        arriving = device.arriving.first_place if looks_far else None
         has_slot = device.runs < device.limits.run_slots
         looks_on = has_slot and (turn.passed_ready < LOOK_PAST_READY or turn.going_on)
         ready = device.ready.first_place if looks_on else None
         if ready is None:
             return device.arriving if arriving is not None else None
         return device.ready if arriving is None or ready <= arriving else device.arriving
+
+    def _keeps_for_others(self, device: DeviceRecord, turn: Turn) -> bool:
+        """Whether higher priority than the blocked one's, whose memory is kept from it, was not looked at yet."""
+        return any(
+            claim.priority < turn.priority and waiter in device.arriving for waiter, claim in device.short.items()
+        )
 
     def _serve(self, device: DeviceRecord, taken: _Taken, turn: Turn, now: float) -> bool:
         """Whether who was taken out of a line need not go back there: it was served, or refused."""

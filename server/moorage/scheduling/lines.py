@@ -20,7 +20,7 @@ class Lines:
             return
         device = self._state.device_of(model)
         ready, arriving = self._ready_place(model), self._arriving_place(model)
-        if self._gathers(model, device, now, could_run=ready is not None):
+        if model.spec.max_batch_size > 1 and self._gathers(model, device, now, could_run=ready is not None):
             ready = None
         changed = device.ready.set(model.key, ready)
         changed = device.arriving.set(model.key, arriving) or changed

@@ -14,13 +14,13 @@ class Patience:
         self._state = state
 
     def until_s(self, model: ModelRecord, device: DeviceRecord, now: float) -> float | None:
-        """Until when its next run is not to begin yet; None where it may begin at once.
+        """Until when the next run of a model that batches is not to begin yet; None where it may begin at once.
 
         Nobody waits for company where others wait for the device: they would take it, and the model come after them.
         """
         policy = model.spec.batching
         most_rows = model.spec.max_batch_size
-        if most_rows <= 1 or policy.max_queue_delay_s == 0 or model.stepped or model.first_run is not None:
+        if policy.max_queue_delay_s == 0 or model.stepped or model.first_run is not None:
             return None
         head = model.queue.head
         if head is None or head.alone or head.request.batch_key is None or model.queue.rows >= most_rows:

@@ -33,7 +33,8 @@ class Requests:
         self._state.timers.add(request.deadline_s, RequestDue(request.request_id))
         model.queue.append(entry)
         model.usage.note(now)
-        model.company.arrived(now)
+        if model.spec.max_batch_size > 1:
+            model.company.arrived(now)
         self._state.touch(model)
         if model.device is not None and model.key in self._state.devices[model.device].short:
             self._state.stir(model.device)  # It may need more now, or have a better right, at the same place.

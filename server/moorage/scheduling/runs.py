@@ -69,8 +69,9 @@ class Runs:
             return
         self._state.actions.append(Succeed(run, result))
         model = self._state.models[run.key]
-        model.seconds.note(run.rows, now - run.started_s)
-        model.company.answered(len(run.entries), now - run.started_s, now)
+        if model.spec.max_batch_size > 1:
+            model.seconds.note(run.rows, now - run.started_s)
+            model.company.answered(len(run.entries), now - run.started_s, now)
         for entry in run.entries:
             self._state.entries.pop(entry.request.request_id, None)
 

@@ -160,8 +160,8 @@ class Room:
 
     def obtainable_bytes(self, device: DeviceRecord, claim: Claim) -> int:
         """What the claim could have if everything that can go or end did."""
-        owners = {model.semaphore: model for model in device.models.values()}
-        staying = self._staying(device, claim)
+        owners = _owners(device)
+        staying = self._staying(device, claim, owners)
         reserved = [share for share in device.budget.shares if share.reserved_bytes and share is not claim.share]
         fixed_bytes = sum(lease.size_bytes for lease in staying if lease.share not in reserved)
         for share in reserved:
@@ -173,10 +173,12 @@ class Room:
     def refusal(self, device: DeviceRecord, claim: Claim, what: str) -> MemoryExhausted:
         """That the claim can't be had beside what stays, and who holds that."""
         most_bytes = max(0, self.obtainable_bytes(device, claim))
-        return device.budget.exhausted(what, claim.needed_bytes, most_bytes, self._staying(device, claim))
+        staying = self._staying(device, claim, _owners(device))
+        return device.budget.exhausted(what, claim.needed_bytes, most_bytes, staying)
 
-    def _staying(self, device: DeviceRecord, claim: Claim) -> list[Lease]:
-        owners = {model.semaphore: model for model in device.models.values()}
+    def _staying(
+        self, device: DeviceRecord, claim: Claim, owners: Mapping[MemorySemaphore, ModelRecord]
+    ) -> list[Lease]:
         return [lease for lease in device.budget.leases if self._stays(lease, claim, owners)]
 
     def _stays(self, lease: Lease, claim: Claim, owners: Mapping[MemorySemaphore, ModelRecord]) -> bool:
@@ -210,3 +212,8 @@ class Room:
         if ends and (until_s is None or until_s <= now or min(ends) < until_s):
             device.guarded_until_s = min(ends)
             self._state.timers.add(device.guarded_until_s, GuardDue(device.name))
+
+
+def _owners(device: DeviceRecord) -> dict[MemorySemaphore, ModelRecord]:
+    """Whose share each of the device's shares is."""
+    return {model.semaphore: model for model in device.models.values()}

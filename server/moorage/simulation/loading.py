@@ -96,7 +96,8 @@ def _models(table: Table) -> ModelGroup:
 
 def _batching(table: Table) -> BatchingPolicy:
     has_delay = table.peek("max_queue_delay_s") is not None
-    delay_s = table.take("max_queue_delay_s", number()) if has_delay else None
+    given_s = table.take("max_queue_delay_s", number(), 0.0)  # taken in any case, so that a misspelt one is told
+    delay_s = given_s if has_delay else None
     low_watermark = table.take("low_watermark", whole(0), 0)
     if low_watermark > 1 and delay_s is None:
         raise table.wrong("low_watermark", "max_queue_delay_s beside it")

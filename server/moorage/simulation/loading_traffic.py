@@ -2,10 +2,13 @@
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TypeVar
 
-from moorage.simulation.reading import NAME, TEXT, Table, list_of, number, one_of, whole
+from moorage.simulation.reading import NAME, TEXT, Kind, Table, list_of, number, one_of, whole
 from moorage.simulation.recorded import read_trace
 from moorage.simulation.scenario import Bursts, ClosedLoop, Pattern, Poisson, Popularity, Stream
+
+T = TypeVar("T", int, float)
 
 _ABOVE_ZERO = number(above=True)
 _PRIORITY = whole(1, 5)
@@ -14,7 +17,7 @@ _PRIORITY_MIX = "a whole number from 1 to 5, or a table from those to shares"
 
 def read_stream(table: Table, folder: Path) -> Stream:
     """One stream. Raises ScenarioError."""
-    least_rows, most_rows = _rows(table)
+    least_rows, most_rows = _span(table, "rows", whole(1), "a whole number", 1)
     stream = Stream(
         pattern=_pattern(table, folder),
         models=table.take("models", list_of(NAME), ()),
@@ -40,20 +43,10 @@ def _pattern(table: Table, folder: Path) -> Pattern:
                 off_rate_per_s=table.take("off_rate_per_s", number(), 0.0),
             )
         case "closed_loop":
-            return ClosedLoop(table.take("clients", whole(1, 100_000)), *_think_s(table))
+            clients = table.take("clients", whole(1, 100_000))
+            return ClosedLoop(clients, *_span(table, "think_s", _ABOVE_ZERO, "seconds above 0"))
         case _:
             return read_trace(folder / table.take("file", TEXT))
-
-
-def _think_s(table: Table) -> tuple[float, float]:
-    """think_s = 0.5, or [0.1, 0.9] for anything between."""
-    if not isinstance(table.peek("think_s"), list):
-        think_s = table.take("think_s", _ABOVE_ZERO)
-        return think_s, think_s
-    bounds = table.take("think_s", list_of(_ABOVE_ZERO))
-    if len(bounds) != 2 or bounds[0] > bounds[1]:
-        raise table.wrong("think_s", "seconds above 0, or [least, most]")
-    return bounds[0], bounds[1]
 
 
 def _popularity(table: Table) -> Popularity:
@@ -80,12 +73,12 @@ def _priorities(table: Table) -> Mapping[int, float]:
     return shares
 
 
-def _rows(table: Table) -> tuple[int, int]:
-    """rows = 1, or [1, 8] for anything between."""
-    if not isinstance(table.peek("rows"), list):
-        rows = table.take("rows", whole(1), 1)
-        return rows, rows
-    bounds = table.take("rows", list_of(whole(1)))
+def _span(table: Table, key: str, kind: Kind[T], expected: str, *default: T) -> tuple[T, T]:
+    """key = 3, or [1, 8] for anything between. Without a default the key is required."""
+    if not isinstance(table.peek(key), list):
+        value = table.take(key, kind, *default)
+        return value, value
+    bounds = table.take(key, list_of(kind))
     if len(bounds) != 2 or bounds[0] > bounds[1]:
-        raise table.wrong("rows", "a whole number, or [least, most]")
+        raise table.wrong(key, f"{expected}, or [least, most]")
     return bounds[0], bounds[1]

@@ -8,6 +8,7 @@ from moorage.scheduling.departures import is_idle
 from moorage.scheduling.policy import Resident
 from moorage.scheduling.queue import Entry
 from moorage.scheduling.records import ModelRecord
+from moorage.scheduling.reserves import Reserves, process_bytes
 from moorage.scheduling.state import DeviceRecord, State
 from moorage.scheduling.states import States, going, next_step_bytes
 from moorage.scheduling.victims import Victim, Way
@@ -24,7 +25,15 @@ class Candidates:
         self._states = states
 
     def stages(self, device: DeviceRecord, claim: Claim, now: float, *, guarded: bool) -> Iterator[list[Victim]]:
-        """From the mildest to the harshest. Each is found only when those before do not suffice."""
+        """From the mildest to the harshest. Each is found only when those before do not suffice.
+
+        Sizes are what comes free for the claim: not what is reserved for the victims' own models.
+        """
+        reserves = Reserves(self._state, device, claim)
+        for stage in self._stages(device, claim, now, guarded=guarded):
+            yield stage if claim.urgent else reserves.without(stage)
+
+    def _stages(self, device: DeviceRecord, claim: Claim, now: float, *, guarded: bool) -> Iterator[list[Victim]]:
         idle = self.idle(device, claim, now, guarded=guarded)
         yield idle
 
@@ -102,18 +111,11 @@ class Candidates:
             kept_bytes = max(0, model.share.reserved_bytes - (model.semaphore.held_bytes - weights_bytes))
             # Altogether it would lose its place on the device, and the reservation with it.
             return max(0, weights_bytes - kept_bytes) if stays else 0
-        return weights_bytes if stays else weights_bytes + self._process_bytes(model)
-
-    def _process_bytes(self, model: ModelRecord) -> int:
-        """What the end of a dedicated model's process would free."""
-        worker = self._state.worker_of(model)
-        if worker is None or not worker.dedicated or worker.context is None or worker.context.leaving:
-            return 0
-        return worker.context.size_bytes
+        return weights_bytes if stays else weights_bytes + process_bytes(self._state, model)
 
     def _process(self, model: ModelRecord, claim: Claim, idle: list[Victim]) -> list[Victim]:
         """The process of a dedicated model that is offloaded, or that is to be but could go altogether."""
-        size_bytes = 0 if model.share.reserved_bytes else self._process_bytes(model)
+        size_bytes = 0 if model.share.reserved_bytes else process_bytes(self._state, model)
         offloaded = model.state is ModelState.OFFLOADED and model.weights is None
         offloaded = offloaded and is_idle(model) and self.may_go(model, claim)
         weights_bytes = next((victim.size_bytes for victim in idle if victim.key == model.key), None)
@@ -225,7 +227,7 @@ class Candidates:
             return [self._weights_victim(Way.EVICT, model, self.freed_bytes(model), now)]
         if model.state is ModelState.OFFLOADED:
             kept_bytes = model.weights.size_bytes if model.weights is not None else 0
-            size_bytes = kept_bytes + self._process_bytes(model)
+            size_bytes = kept_bytes + process_bytes(self._state, model)
             return [Victim(Way.END, model.key, size_bytes, model.share.priority, 0.0)]
         return []
 

@@ -54,7 +54,7 @@ class Ready:
         device = self._state.device_of(model)
         if self._leaves_the_slot(device, model):
             return False
-        if self._start(device, model, turn, now):
+        if self._start(device, model, place, turn, now):
             return True
         if turn.blocked and not self._goes_on(model, turn):
             return False
@@ -89,14 +89,14 @@ class Ready:
             return False  # States of its own are still leaving.
         if self._room.make(device, claim, turn, now):
             if turn.going_on:
-                self._start(device, model, turn, now)
+                self._start(device, model, claim.place, turn, now)
             return False
         if going(model):
             self._steps.squeeze(model, device, now)
             return False
         return self._refuse_head(device, model, claim)
 
-    def _start(self, device: DeviceRecord, model: ModelRecord, turn: Turn, now: float) -> bool:
+    def _start(self, device: DeviceRecord, model: ModelRecord, place: float, turn: Turn, now: float) -> bool:
         """Begin the model's next run or step, if there is room.
 
         What the blocked one waits for goes on in all the room there is, but only of higher priority may anybody join.
@@ -105,7 +105,7 @@ class Ready:
         first_bytes = model.first_run.size_bytes if model.first_run is not None else 0
         free_bytes = device.budget.free_for(model.semaphore, without_bytes=first_bytes)
         own_bytes = min(self._own_room_bytes(model), free_bytes)
-        left_bytes = self._room.free_bytes(device, self.claim(model, 0.0)) if device.short else free_bytes
+        left_bytes = self._room.free_bytes(device, self.claim(model, place)) if device.short else free_bytes
         starter = self._steps if model.stepped else self._runs
         room_bytes = min(min(left_bytes, turn.spare_bytes) + first_bytes, own_bytes)
         began = starter.start(model, room_bytes, now, self._joining(device, model))

@@ -17,6 +17,9 @@ from moorage.scheduling.timers import GuardDue
 from moorage.scheduling.victims import Victim, Way, choose
 from moorage.scheduling.workers import Workers
 
+# Ways that wait for a run or a step to end. Meanwhile somebody who came in too lately may have stayed long enough.
+_ENDS_BY_ITSELF = {Way.DRAIN, Way.WAIT}
+
 
 @dataclass(slots=True)
 class Turn:
@@ -64,33 +67,43 @@ class Room:
         self._workers = workers
 
     def missing_bytes(self, device: DeviceRecord, claim: Claim) -> int:
-        """What the claim lacks beyond what is free for it, or about to be, and is not kept for higher priority."""
-        kept_bytes = self._kept_bytes(device, claim.priority, claim.key)
+        """What the claim lacks beyond what is free for it, or about to be, and is not kept for others."""
+        kept_bytes = self._kept_bytes(device, claim)
         return claim.needed_bytes + kept_bytes - device.budget.free_for(claim.share) - device.budget.leaving_bytes
 
     def free_bytes(self, device: DeviceRecord, claim: Claim) -> int:
         """What the claim may take now: not what higher priority waits for, however long this one has waited.
 
-        Age raises a place in the line, but of memory that was freed for higher priority it takes nothing.
+        Age raises a place in the line, but of memory that was freed for higher priority it takes nothing. Nor does
+        who gave way for a running request that came before, and whose turn is not yet.
         """
         free_bytes = device.budget.free_for(claim.share)
-        kept_bytes = self._kept_bytes(device, claim.priority, claim.key) if device.short else 0
+        kept_bytes = self._kept_bytes(device, claim) if device.short else 0
         if kept_bytes == 0:
             return free_bytes
         return min(free_bytes, max(0, free_bytes + device.budget.leaving_bytes - kept_bytes))
 
-    def _kept_bytes(self, device: DeviceRecord, priority: int, key: ModelKey | None) -> int:
-        """The most that somebody of higher priority is short of."""
-        others = [claim for claim in device.short.values() if claim.priority < priority and claim.key != key]
-        return max((claim.needed_bytes for claim in others), default=0)
+    def _kept_bytes(self, device: DeviceRecord, claim: Claim) -> int:
+        """The most that somebody whom memory is kept for is short of."""
+        return max(
+            (other.needed_bytes for other in device.short.values() if self._goes_before(other, claim)), default=0
+        )
+
+    def _goes_before(self, other: Claim, claim: Claim) -> bool:
+        """Whether memory is kept for another: of higher priority, or running and of the same, having come before."""
+        if other.key == claim.key or other.priority != claim.priority:
+            return other.priority < claim.priority and other.key != claim.key
+        if other.key is None or (other.place, other.key) >= (claim.place, claim.key or other.key):
+            return False
+        return bool(going(self._state.models[other.key]))
 
     def make(self, device: DeviceRecord, claim: Claim, turn: Turn, now: float) -> bool:
         """Begin to make room for a claim that is blocked; False where it can't be had whatever happens."""
         missing_bytes = self.missing_bytes(device, claim)
         victims = self.victims(device, claim, missing_bytes, now) if missing_bytes > 0 else []
-        if victims is None:
-            if claim.needed_bytes > self.obtainable_bytes(device, claim):
-                return False
+        if victims is None and claim.needed_bytes > self.obtainable_bytes(device, claim):
+            return False
+        if victims is None or any(victim.way in _ENDS_BY_ITSELF for victim in victims):
             self._look_again(device, claim, now)
         device.short[claim.waiter] = claim
         turn.blocked = True

@@ -73,11 +73,12 @@ def choose(stages: Iterable[Sequence[Victim]], needed_bytes: int) -> list[Victim
 
 
 def _by_priority(stage: Sequence[Victim]) -> Iterator[list[Victim]]:
-    ordered = sorted((victim for victim in stage if victim.size_bytes > 0), key=_order)
+    ordered = sorted((victim for victim in stage if victim.size_bytes > 0), key=order_of_leaving)
     return (list(victims) for _, victims in groupby(ordered, key=lambda victim: victim.priority))
 
 
-def _order(victim: Victim) -> tuple[int, float, ModelKey, int]:
+def order_of_leaving(victim: Victim) -> tuple[int, float, ModelKey, int]:
+    """For sorting: the lowest priority first, then those that are worth least."""
     return (-victim.priority, victim.worth, victim.key, -victim.request_id)
 
 

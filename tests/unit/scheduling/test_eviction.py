@@ -193,6 +193,18 @@ def test_a_model_stays_at_least_as_long_as_its_coming_took() -> None:
     assert core.wait_until(1020.0) == ["unload idle/1 on cpu"]
 
 
+def test_who_waits_for_a_run_to_end_takes_an_idle_model_as_soon_as_that_has_stayed_long_enough() -> None:
+    core = Core(Limits(min_residency_s=5.0))
+    core.now = 900.0
+    busy = put_in(core, "busy", 40)
+    core.now = 1000.0
+    put_in(core, "idle", 40)
+    core.ask(1, busy)
+    assert newcomer(core, 30) == []
+    assert core.wait_until(1004.9) == []
+    assert core.wait_until(1005.0) == ["unload idle/1 on cpu"]
+
+
 def test_for_higher_priority_even_one_that_came_in_lately_goes() -> None:
     core = Core(Limits(min_residency_s=5.0))
     core.now = 1000.0

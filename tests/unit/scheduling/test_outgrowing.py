@@ -1,5 +1,6 @@
 """Running requests whose states outgrow what room there is for them."""
 
+from moorage.scheduling.state import DeviceLimits
 from tests.support.core import Core
 from tests.support.scheduling import UNGUARDED, make_spec
 
@@ -62,3 +63,15 @@ def test_of_two_that_came_at_the_same_moment_one_gives_way() -> None:
     assert core.step(first, state=40) == []
     assert core.step(second, state=40) == ["drop 2"]
     assert core.dropped(2, key=second) == ["step 1", "starting 2"]
+
+
+def test_who_gave_way_does_not_come_back_before_the_one_it_gave_way_for() -> None:
+    core = Core.on(DeviceLimits(100, run_slots=1), UNGUARDED)
+    first, second = (core.resident(make_spec(name, weights=10, state=22, fixed=10, steps=99)) for name in ("a", "b"))
+    assert [core.ask(1, first), core.ask(2, second)] == [["starting 1"], []]
+    assert core.step(first, state=22, seconds=0.1) == ["starting 2"]
+    assert core.step(second, state=22, seconds=0.1) == ["step 1"]
+    assert core.step(first, state=32, seconds=0.1) == ["step 2"]
+    assert core.step(second, state=32, seconds=0.1) == ["drop 2"]
+    assert core.dropped(2, key=second) == ["step 1"]
+    assert core.step(first, state=32, seconds=0.1) == ["starting 2"]

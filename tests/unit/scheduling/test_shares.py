@@ -159,6 +159,19 @@ def test_what_is_reserved_for_a_model_is_not_put_out_for_others() -> None:
     assert core.hold(1, 50) == ["no hold 1: MemoryExhausted"]
 
 
+def test_states_within_what_is_reserved_for_their_model_give_way_to_nobody() -> None:
+    core = Core(UNGUARDED)
+    low = core.resident(make_spec("low", weights=10, state=15, steps=9, share=SharePolicy(reserved_bytes=40)))
+    other = core.resident(make_spec("other", weights=10, state=20, steps=9))
+    for number, key in ((1, low), (2, low), (3, other)):
+        core.ask(number, key, priority=5)
+        core.step(key)
+    assert core.hold(1, 35, priority=1) == []
+    assert core.step(low) == ["step 1 2"]
+    assert core.step(other) == ["drop 3"]
+    assert "hold 1" in core.dropped(3, key=other)
+
+
 # What a device offers.
 
 

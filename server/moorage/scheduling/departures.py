@@ -51,6 +51,8 @@ class Departures:
         assert model.worker is not None
         self._state.move(model, ModelState.UNLOADING, "put out to make room" if model.evicted else "")
         self._leave_weights(model)
+        # With that on its way, whoever waits may need no more than what others can give now.
+        self._state.stir(self._state.device_of(model).name)
         self.set_deadline(model, now)
         if self._state.workers[model.worker].state is WorkerState.UP:
             self._state.actions.append(Unload(model.key, model.worker))

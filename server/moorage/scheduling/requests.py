@@ -72,7 +72,9 @@ class Requests:
     def _drop_state(self, model: ModelRecord, entry: Entry) -> None:
         entry.leaving = Leaving.DROP
         if entry.state is not None:
-            self._state.device_of(model).budget.leave(entry.state)
+            budget = self._state.device_of(model).budget
+            budget.leave(entry.state)
+            self._state.stir(budget.device)
         self._state.touch(model)
 
     def fail(self, entry: Entry, error: MoorageError) -> None:

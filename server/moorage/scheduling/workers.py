@@ -129,3 +129,4 @@ class Workers:
             self._state.actions.append(StopWorker(worker.worker))
             if worker.context is not None:
                 self._state.devices[worker.device].budget.leave(worker.context)
+                self._state.stir(worker.device)

@@ -205,6 +205,15 @@ def test_who_waits_for_a_run_to_end_takes_an_idle_model_as_soon_as_that_has_stay
     assert core.wait_until(1005.0) == ["unload idle/1 on cpu"]
 
 
+def test_with_one_that_is_unloaded_on_demand_others_may_suffice() -> None:
+    core = Core(Limits(min_residency_s=5.0))
+    core.now = 1000.0
+    guarded = put_in(core, "guarded", 40, priority=2)
+    put_in(core, "low", 40, priority=5)
+    assert newcomer(core, 90, priority=2) == []
+    assert core.unload(guarded) == ["unload guarded/1 on cpu", "unload low/1 on cpu"]
+
+
 def test_for_higher_priority_even_one_that_came_in_lately_goes() -> None:
     core = Core(Limits(min_residency_s=5.0))
     core.now = 1000.0

@@ -160,3 +160,12 @@ class InferenceFailed(MoorageError):
         self.model = model
         self.error_id = error_id
         self.detail = detail
+
+
+class ContractBroken(InferenceFailed):
+    """The model returned other outputs than it declared, or for another number of rows than it was given."""
+
+    def __init__(self, model: str, error_id: str, reason: str) -> None:
+        super().__init__(model, error_id)
+        self.reason = reason
+        self.args = (f"{self}: {reason}",)

@@ -49,6 +49,7 @@ TABLE: dict[type[errors.MoorageError], Row] = {
     ),
     errors.Preempted: Row(_Code.ABORTED, "PREEMPTED", ("waited_s", "times")),
     errors.DeadlineExceeded: Row(_Code.DEADLINE_EXCEEDED, "DEADLINE_EXCEEDED", ("waited_s", "state")),
+    errors.ContractBroken: Row(_Code.INTERNAL, "CONTRACT_BROKEN", ("model", "error_id", "reason")),
     errors.InferenceFailed: Row(_Code.INTERNAL, "INFERENCE_FAILED", ("model", "error_id")),
 }
 

@@ -14,6 +14,8 @@ from moorage.scheduling.queue import Entry
 def form_batch(waiting: Iterable[Entry], spec: ModelSpec, *, free_bytes: float, max_input_bytes: int) -> list[Entry]:
     """The head of the queue and those right behind it that can share its run; empty if the head does not fit.
 
+    Who is tried again shares it with those of the same cohort, wherever they stand, and with nobody else.
+
     free_bytes: what the run's workspace may take.
     max_input_bytes: inputs of one run together, unless a single request is larger.
     """
@@ -21,6 +23,8 @@ def form_batch(waiting: Iterable[Entry], spec: ModelSpec, *, free_bytes: float, 
     rows = size_bytes = 0
     for entry in waiting:
         request = entry.request
+        if batch and batch[0].cohort and entry.cohort != batch[0].cohort:
+            continue
         if batch and not (
             _compatible(batch[0], entry)
             and rows + request.rows <= spec.max_batch_size
@@ -32,7 +36,7 @@ def form_batch(waiting: Iterable[Entry], spec: ModelSpec, *, free_bytes: float, 
         batch.append(entry)
         rows += request.rows
         size_bytes += request.size_bytes
-        if entry.alone or request.batch_key is None:
+        if request.batch_key is None:
             break
     return _cut(batch, rows, spec.batching.preferred_sizes)
 
@@ -46,7 +50,19 @@ def _cut(batch: list[Entry], rows: int, sizes: Sequence[int]) -> list[Entry]:
 
 
 def _compatible(head: Entry, other: Entry) -> bool:
-    return not other.alone and other.request.batch_key == head.request.batch_key
+    return other.cohort == head.cohort and other.request.batch_key == head.request.batch_key
+
+
+def halves(entries: Sequence[Entry]) -> tuple[Sequence[Entry], ...]:
+    """Those of a failed run in two groups of about as many rows, or one group where there is but one of them."""
+    if len(entries) < 2:
+        return (entries,) if entries else ()
+    rows, half = 0, sum(entry.request.rows for entry in entries) / 2
+    for index, entry in enumerate(entries[:-1], start=1):
+        rows += entry.request.rows
+        if rows >= half:
+            return entries[:index], entries[index:]
+    return entries[:-1], entries[-1:]
 
 
 def pays_to_wait(cost_s: Callable[[int], float], waiting: int, expected: int, wait_s: float, rows_each: float) -> bool:

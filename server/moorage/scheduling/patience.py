@@ -23,7 +23,7 @@ class Patience:
         if policy.max_queue_delay_s == 0 or model.stepped or model.first_run is not None:
             return None
         head = model.queue.head
-        if head is None or head.alone or head.request.batch_key is None or model.queue.rows >= most_rows:
+        if head is None or head.cohort or head.request.batch_key is None or model.queue.rows >= most_rows:
             return None
         if model.closing or self._state.draining or device.short or len(device.ready) > (model.key in device.ready):
             return None

@@ -27,7 +27,8 @@ class Entry:
     """An accepted request on its way.
 
     priority: its own, or its model's. place: in the order of those who wait; it never changes.
-    attempts: workers that died under it. alone: its batch failed, so it is tried by itself.
+    attempts: workers that died under it. cohort: of a failed run, those who are tried again together, and with nobody
+    else; 0 for who may share a run with anybody.
     preemptions: how often it gave way. steps: how many it has behind it. kept_bytes: of state after the last one.
     state, host: memory of its state, where it is stepped and has begun. leaving: the state is on its way out; told:
     its worker knows.
@@ -37,7 +38,7 @@ class Entry:
     priority: int = 3
     place: float = 0.0
     attempts: int = 0
-    alone: bool = False
+    cohort: int = 0
     preemptions: int = 0
     steps: int = 0
     kept_bytes: int = 0

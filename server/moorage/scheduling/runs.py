@@ -1,11 +1,11 @@
 """The life of runs of models that compute a batch at a time: begun in their turn, and ended one way or another."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
-from moorage.domain.errors import MoorageError, WorkerLost
+from moorage.domain.errors import ContractBroken, MoorageError, WorkerLost
 from moorage.domain.request import RunResult
 from moorage.scheduling.actions import Execute, Run, StepPlan, Succeed
-from moorage.scheduling.batching import form_batch
+from moorage.scheduling.batching import form_batch, halves
 from moorage.scheduling.budget import LeaseKind
 from moorage.scheduling.queue import Entry
 from moorage.scheduling.records import ModelRecord
@@ -76,15 +76,25 @@ class Runs:
             self._state.entries.pop(entry.request.request_id, None)
 
     def failed(self, run: Run, error: MoorageError) -> None:
-        """A run failed: a lone request is answered with the error, batch-mates are tried one by one."""
+        """A run failed: a lone request is answered with the error, batch-mates are tried again in two halves.
+
+        So who is at fault is found in about twice the logarithm of their number of runs, and nobody else fails. Where
+        the model broke its contract with the server it is at fault itself, and everybody is told.
+        """
         alive = self.alive(run)
-        if len(run.entries) > 1:
-            for entry in alive:
-                entry.alone = True
-            self.put_back(run, alive)
-        else:
+        if len(run.entries) == 1 or isinstance(error, ContractBroken):
             for entry in alive:
                 self._requests.fail(entry, error)
+            return
+        for half in halves(alive):
+            self.set_apart(half)
+        self.put_back(run, alive)
+
+    def set_apart(self, entries: Iterable[Entry]) -> None:
+        """Have requests tried again together, and with nobody else."""
+        self._state.last_cohort += 1
+        for entry in entries:
+            entry.cohort = self._state.last_cohort
 
     def overdue(self, run_id: int) -> None:
         """A run goes on long after anybody waits for it. Only the end of its process ends it."""
@@ -106,7 +116,7 @@ class Runs:
         retried: list[Entry] = []
         for entry in alive:
             entry.attempts += 1
-            entry.alone = True
+            self.set_apart((entry,))
             if entry.attempts < self._state.limits.max_attempts:
                 retried.append(entry)
             else:

@@ -131,6 +131,7 @@ class State:
     actions: list[Action] = field(default_factory=list)
     draining: bool = False
     last_run_id: int = 0
+    last_cohort: int = 0
 
     def __post_init__(self) -> None:
         self.devices = {name: DeviceRecord(name, limits) for name, limits in self.device_limits.items()}

@@ -49,7 +49,7 @@ class Steps:
         running = going(model)
         members = self._fitting(model, running, [], room_bytes)
         joiners: list[Entry] = []
-        if len(members) == len(running) and not any(entry.alone for entry in members):
+        if len(members) == len(running) and not any(entry.cohort for entry in members):
             waiting = model.queue if may_join is None else filter(may_join, model.queue)
             alone = bool(model.active) and _head_is_alone(model)
             joiners = [] if alone else self._fitting(model, waiting, members, room_bytes)
@@ -78,7 +78,7 @@ class Steps:
             if too_many or memory.workspace_bytes(rows) + states_bytes > room_bytes:
                 break
             fitting.append(entry)
-            if entry.alone:
+            if entry.cohort:
                 break
         return fitting
 
@@ -205,7 +205,7 @@ class Steps:
 
 def _head_is_alone(model: ModelRecord) -> bool:
     head = model.queue.head
-    return head is not None and head.alone
+    return head is not None and bool(head.cohort)
 
 
 def _smoothed(before: float, latest: float) -> float:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
-from moorage.domain.errors import InferenceFailed, InvalidRequest, MemoryExhausted, MoorageError
+from moorage.domain.errors import ContractBroken, InferenceFailed, InvalidRequest, MemoryExhausted, MoorageError
 from moorage.domain.model import ModelKey
 from moorage.domain.request import BatchOutput, InferenceRequest, RunResult, StepResult
 from moorage.domain.tensor import Datatype
@@ -154,7 +154,11 @@ class Lane:
             case Executed():
                 self._post(RunFinished(message.run_id, self._result(message)))
             case ExecuteFailed():
-                self._post(RunFailed(message.run_id, self._error(message.out_of_memory, message.detail)))
+                self._post(
+                    RunFailed(
+                        message.run_id, self._error(message.out_of_memory, message.detail, message.broken_contract)
+                    )
+                )
             case Stepped():
                 results = tuple(map(self._step_result, message.results))
                 self._post(StepFinished(message.run_id, results + self._refused))
@@ -183,12 +187,14 @@ class Lane:
             outputs.append(BatchOutput(output.name, Datatype(output.datatype), output.shape, data, output.splits))
         return tuple(outputs)
 
-    def _error(self, out_of_memory: bool, detail: str) -> MoorageError:
+    def _error(self, out_of_memory: bool, detail: str, broken_contract: str = "") -> MoorageError:
         error_id = self._report(self.key.name, detail)
         if out_of_memory:
             return MemoryExhausted(
                 f"a run of model '{self.key.name}'", device="its device", needed_bytes=0, free_bytes=0
             )
+        if broken_contract:
+            return ContractBroken(self.key.name, error_id, broken_contract)
         return InferenceFailed(self.key.name, error_id, detail)
 
 

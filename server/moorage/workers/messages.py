@@ -235,11 +235,15 @@ class Executed(msgspec.Struct, frozen=True, array_like=True, tag=True):
 
 
 class ExecuteFailed(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """A run or step failed and the worker is well. out_of_memory tells want of memory from a fault of the model."""
+    """A run or step failed and the worker is well. out_of_memory tells want of memory from a fault of the model.
+
+    broken_contract: how what the model returned differs from what it declared, in our own words; empty otherwise.
+    """
 
     run_id: int
     out_of_memory: bool
     detail: str
+    broken_contract: str = ""
 
 
 class SteppedMember(msgspec.Struct, frozen=True, array_like=True):

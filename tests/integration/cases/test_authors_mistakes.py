@@ -68,6 +68,12 @@ def test_it_is_internal_and_its_detail_is_in_the_log_only(watched: SharedServer,
     assert output_of(watched.calls.infer(request_of("mistakes", rows_of(2)))).tolist() == [[2.0] * 4]
 
 
+def test_other_rows_than_went_in_are_nobodys(watched: SharedServer, mistakes: None) -> None:
+    failed = watched.calls.failure(request_of("mistakes", rows_of(1, 2), parameters={"mistake": "wrong_rows"}))
+    assert "output 'y': expected 2 rows, got 0" in failed.message
+    assert failed.reason == "CONTRACT_BROKEN"
+
+
 def test_batch_mates_of_a_poisoned_row_are_served(watched: SharedServer) -> None:
     """They wait together behind a request that holds the model, so that they do share a run."""
     calls = watched.calls

@@ -39,6 +39,7 @@ CASES: list[tuple[errors.MoorageError, grpc.StatusCode, str]] = [
     (errors.Preempted(1.5, 3), Code.ABORTED, "PREEMPTED"),
     (errors.DeadlineExceeded(1.5, "queued"), Code.DEADLINE_EXCEEDED, "DEADLINE_EXCEEDED"),
     (errors.InferenceFailed("m", "abc", "secret"), Code.INTERNAL, "INFERENCE_FAILED"),
+    (errors.ContractBroken("m", "abc", "output 'y': expected 2 rows, got 1"), Code.INTERNAL, "CONTRACT_BROKEN"),
 ]
 
 

@@ -2,7 +2,7 @@ import pytest
 
 from moorage.domain.model import ModelSpec
 from moorage.scheduling import events
-from moorage.scheduling.batching import form_batch
+from moorage.scheduling.batching import form_batch, halves
 from moorage.scheduling.queue import Entry
 from tests.support.core import Core
 from tests.support.scheduling import make_request, make_spec
@@ -46,10 +46,20 @@ def test_as_many_of_the_first_as_go_together(waiting: list[Entry], spec: ModelSp
 
 def test_those_whose_batch_failed_go_alone() -> None:
     waiting = entries("x", "x", "x")
-    waiting[0].alone = waiting[1].alone = True
+    waiting[0].cohort, waiting[1].cohort = 1, 2
     assert form_batch(waiting, BATCHED, free_bytes=0, max_input_bytes=8) == waiting[:1]
-    waiting[0].alone = False
+    waiting[0].cohort = 0
     assert form_batch(waiting, BATCHED, free_bytes=0, max_input_bytes=8) == waiting[:1]
+
+
+@pytest.mark.parametrize(
+    ("rows", "sizes"), [([1], [1]), ([1, 1], [1, 1]), ([1, 1, 1], [2, 1]), ([1, 1, 6], [2, 1]), ([6, 1, 1], [1, 2])]
+)
+def test_halves_have_about_as_many_rows(rows: list[int], sizes: list[int]) -> None:
+    members = [Entry(make_request(number, rows=count)) for number, count in enumerate(rows)]
+    split = halves(members)
+    assert [len(half) for half in split] == sizes
+    assert [entry for half in split for entry in half] == members
 
 
 def test_requests_that_arrive_together_share_a_run() -> None:

@@ -1,4 +1,6 @@
+from moorage.domain.errors import ContractBroken
 from moorage.domain.model import Isolation, ModelKey, SharePolicy
+from moorage.scheduling import events
 from moorage.scheduling.state import Limits
 from moorage.scheduling.timers import RunDue
 from tests.support.core import Core
@@ -24,7 +26,53 @@ def test_models_run_beside_each_other() -> None:
     assert core.arrive(make_request(2, model=second)) == ["execute 2"]
 
 
-def test_a_failed_batch_is_tried_one_by_one_before_the_others() -> None:
+def test_who_failed_a_batch_is_found_by_halving_it_before_the_others_go_on() -> None:
+    core = Core()
+    core.resident(make_spec(max_batch_size=8))
+    core.ask(100)
+    for number in range(1, 8):
+        core.now += 0.1
+        core.ask(number)
+    core.finish(1)
+    core.now += 0.1
+    core.ask(8)
+    assert core.fail(2) == ["execute 1 2 3 4"]
+    assert core.finish(3) == ["succeed 1 2 3 4", "execute 5 6 7"]
+    assert core.fail(4) == ["execute 5 6"]
+    assert core.fail(5) == ["execute 5"]
+    assert core.finish(6) == ["succeed 5", "execute 6"]
+    assert core.fail(7) == ["fail 6: InferenceFailed", "execute 7"]
+    assert core.finish(8) == ["succeed 7", "execute 8"]
+
+
+def test_halves_stay_together_where_somebody_else_came_between_them() -> None:
+    core = Core()
+    core.resident(make_spec(max_batch_size=8))
+    core.ask(100)
+    for number in range(1, 5):
+        core.ask(number)
+    core.finish(1)
+    core.now += 0.1
+    core.ask(5)
+    core.ask(6, priority=1)
+    assert core.fail(2) == ["execute 6"]
+    assert core.finish(3) == ["succeed 6", "execute 1 2"]
+    assert core.finish(4) == ["succeed 1 2", "execute 3 4"]
+
+
+def test_where_the_model_broke_its_contract_everybody_is_told() -> None:
+    core = Core()
+    core.resident()
+    core.ask(100)
+    for number in (1, 2):
+        core.ask(number)
+    core.finish(1)
+    broken = ContractBroken("model", "id", "output 'y': expected 2 rows, got 1")
+    failed = core.send(events.RunFailed(2, broken))
+    assert failed == ["fail 1: ContractBroken", "fail 2: ContractBroken"]
+
+
+def test_a_failed_batch_of_three_is_halved_too() -> None:
     core = Core()
     core.resident()
     for number in (1, 2, 3):

@@ -3,7 +3,8 @@
 import traceback
 from pathlib import Path
 
-from moorage.workers.runtimes import BrokenContract
+from moorage.workers.messages import ExecuteFailed
+from moorage.workers.runtimes import BrokenContract, is_out_of_memory
 
 _MAX_REASON = 300
 _MAX_DETAIL = 64 * 1024  # a limit of the server's log, not of what travels
@@ -22,6 +23,12 @@ def describe(error: BaseException, folder: Path) -> str:
     if isinstance(error, BrokenContract):  # our own words, which say all
         return _sendable(text[:_MAX_REASON])
     return _sendable(f"{name}: {text[:_MAX_REASON]}" if text else name)
+
+
+def failure_of(run_id: int, error: BaseException) -> ExecuteFailed:
+    """What the server is told of a run or step that raised."""
+    broken_contract = _sendable(str(error)[:_MAX_REASON]) if isinstance(error, BrokenContract) else ""
+    return ExecuteFailed(run_id, is_out_of_memory(error), detail_of(error), broken_contract)
 
 
 def detail_of(error: BaseException) -> str:

@@ -16,7 +16,7 @@ from moorage.domain.model import ModelKey
 from moorage.workers import segment as segments
 from moorage.workers.child.building import Built
 from moorage.workers.child.caches import Caches
-from moorage.workers.child.failures import detail_of
+from moorage.workers.child.failures import failure_of
 from moorage.workers.child.memory import wait_for_device
 from moorage.workers.child.outputs import OutputWriter
 from moorage.workers.child.stepping import Stepping
@@ -31,7 +31,7 @@ from moorage.workers.messages import (
     SuspendStates,
     ToLane,
 )
-from moorage.workers.runtimes import SharedMemory, is_loss_of_device, is_out_of_memory
+from moorage.workers.runtimes import SharedMemory, is_loss_of_device
 
 Asked = TypeVar("Asked", Execute, ExecuteStep)
 
@@ -129,7 +129,7 @@ class LaneThread(threading.Thread):
             return self._compute(message)
         except BaseException as error:  # a model may raise anything, SystemExit too
             self._device_is_lost = is_loss_of_device(error)
-            return ExecuteFailed(message.run_id, is_out_of_memory(error), detail_of(error))
+            return failure_of(message.run_id, error)
 
     def _end_if_device_is_lost(self) -> None:
         """End the process once the failure is told: the server starts another, which can use the device."""

@@ -33,7 +33,7 @@ class OutputWriter:
         self, spec: TensorSpec, declared: tuple[int, ...], value: object, member_rows: Sequence[int]
     ) -> OutputReference:
         payload = self._built.runtime.arrays.payload(spec, declared, value)
-        _check_shape(spec.name, payload.shape, declared)
+        _check_shape(spec.name, payload.shape, declared, batched=self._built.batched)
         start = payload.place(self._memory, self.free_offset)
         if start == self.free_offset:
             self.free_offset = segments.aligned(self.free_offset + payload.size_bytes)
@@ -50,11 +50,14 @@ def _by_name(method: str, outputs: object, declared: Mapping[str, TensorSpec]) -
     return outputs
 
 
-def _check_shape(name: str, shape: tuple[int, ...], declared: tuple[int, ...]) -> None:
+def _check_shape(name: str, shape: tuple[int, ...], declared: tuple[int, ...], *, batched: bool) -> None:
     """Raises BrokenContract unless the shape is what was declared, with as many rows as went in."""
     fits = len(shape) == len(declared) and all(want in (-1, got) for want, got in zip(declared, shape, strict=True))
-    if not fits:
-        raise BrokenContract(f"output '{name}': expected shape {list(declared)}, got {list(shape)}")
+    if fits:
+        return
+    if batched and shape and shape[0] != declared[0]:
+        raise BrokenContract(f"output '{name}': expected {declared[0]} rows, got {shape[0]}")
+    raise BrokenContract(f"output '{name}': expected shape {list(declared)}, got {list(shape)}")
 
 
 def _splits(payload: Payload, member_rows: Sequence[int]) -> tuple[int, ...]:

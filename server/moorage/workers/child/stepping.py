@@ -5,7 +5,7 @@ import traceback
 from collections.abc import Sequence
 
 from moorage.authoring import StartingRequest, Step
-from moorage.workers.child.failures import detail_of
+from moorage.workers.child.failures import detail_of, failure_of
 from moorage.workers.child.memory import release_freed_memory, wait_for_device
 from moorage.workers.child.outputs import OutputWriter
 from moorage.workers.messages import (
@@ -39,7 +39,7 @@ class Stepping:
             return self._compute(message)
         except BaseException as error:  # a model may raise anything, SystemExit too
             self.device_is_lost |= is_loss_of_device(error)
-            failed = ExecuteFailed(message.run_id, is_out_of_memory(error), detail_of(error))
+            failed = failure_of(message.run_id, error)
         self._forget(message.stepping)
         release_freed_memory(self._device)
         return failed

@@ -12,7 +12,7 @@ from hypothesis.stateful import (
 )
 
 from moorage.domain.model import QueuePolicy
-from moorage.scheduling.queue import Entry, ModelQueue
+from moorage.scheduling.queue import Entry, ModelQueue, QueueTotals
 from tests.support.scheduling import make_request
 
 AGEING_S = 3.0
@@ -22,7 +22,7 @@ class QueueMachine(RuleBasedStateMachine):
     @initialize(max_rows=st.integers(1, 20), max_bytes=st.integers(1, 20))
     def begin(self, max_rows: int, max_bytes: int) -> None:
         self.policy = QueuePolicy(max_rows=max_rows, max_bytes=max_bytes)
-        self.queue = ModelQueue("model", self.policy)
+        self.queue = ModelQueue("model", self.policy, QueueTotals(10**9, 10**9))
         self.waiting: list[Entry] = []
         self.taken: list[Entry] = []
         self.last_id = 0
@@ -36,7 +36,7 @@ class QueueMachine(RuleBasedStateMachine):
         welcome = not self.waiting or (
             self.rows + rows <= self.policy.max_rows and self.size_bytes + size_bytes <= self.policy.max_bytes
         )
-        assert (self.queue.refusal(entry.request) is None) == welcome
+        assert (self.queue.refusal(entry.request, 0.0) is None) == welcome
         if welcome:
             self.queue.append(entry)
             self.join(entry)

@@ -164,6 +164,8 @@ def _limits(settings: Settings) -> Limits:
     hang_timeout_s = settings.server.hang_timeout_s
     return Limits(
         max_input_bytes=settings.server.max_message_bytes,
+        max_waiting_rows=settings.server.max_queue_rows,
+        max_waiting_bytes=settings.server.max_queue_bytes,
         max_unload_s=hang_timeout_s,
         hang_timeout_s=hang_timeout_s,
         ageing_s=settings.server.ageing_s,

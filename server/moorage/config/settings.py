@@ -19,6 +19,7 @@ MAX_MESSAGE_BYTES = 2**31 - 1
 _EXPECTED_SECONDS = "seconds from 0 to 86400"
 _EXPECTED_HANG = "seconds from 0.1 to 86400"
 _EXPECTED_AGEING = "seconds above 0, at most 86400"
+_EXPECTED_QUEUE_ROWS = "rows from 1 to 1000000000"
 _EXPECTED_RPCS = "a whole number from 1 to 1000000"
 _EXPECTED_BUDGET = f"{EXPECTED_BYTES}, above 0 (a cuda device has no default yet)"
 _EXPECTED_SLOTS = f"a whole number from 1 to {MAX_RUN_SLOTS}"
@@ -42,6 +43,7 @@ class Section(BaseModel):
 class ServerSettings(Section):
     """Where the server listens and what one caller may ask of it. No HTTP where `http` is None.
 
+    max_queue_rows, max_queue_bytes: what may wait for all models together.
     hang_timeout_s: how long a run may outlive its requests, and an unload may take, before the worker is killed.
     ageing_s: a waiting request rises one level in the order each time this passes.
     min_residency_s: so long a model that came in is not put out again, unless for higher priority.
@@ -68,6 +70,10 @@ class ServerSettings(Section):
     max_concurrent_rpcs: Annotated[int, BeforeValidator(_refuse_bool)] = Field(
         default=4096, ge=1, le=1_000_000, description=_EXPECTED_RPCS
     )
+    max_queue_rows: Annotated[int, BeforeValidator(_refuse_bool)] = Field(
+        default=65536, ge=1, le=1_000_000_000, description=_EXPECTED_QUEUE_ROWS
+    )
+    max_queue_bytes: Bytes = Field(default=1024 * 1024 * 1024, ge=1, description=EXPECTED_BYTES + ", at least 1")
     hang_timeout_s: Annotated[float, BeforeValidator(_refuse_bool)] = Field(
         default=30.0, ge=0.1, le=86400, allow_inf_nan=False, description=_EXPECTED_HANG
     )

@@ -89,17 +89,27 @@ class ServerDraining(MoorageError):
 
 
 class QueueFull(MoorageError):
-    """The model's queue is at its bound."""
+    """The model's queue is at its bound, or, where `model` is empty, all queues of the server together are."""
 
     def __init__(self, model: str, *, unit: str, waiting: int, asked: int, limit: int, retry_after_s: float) -> None:
-        super().__init__(
-            f"queue of model '{model}' is full: {waiting} {unit} waiting, {asked} more asked, limit {limit}"
-        )
+        whose = f"queue of model '{model}' is" if model else "the server's queues together are"
+        super().__init__(f"{whose} full: {waiting} {unit} waiting, {asked} more asked, limit {limit}")
         self.model = model
         self.unit = unit
         self.waiting = waiting
         self.asked = asked
         self.limit = limit
+        self.retry_after_s = retry_after_s
+
+
+class RateLimited(MoorageError):
+    """The model may not be asked for more in so short a time."""
+
+    def __init__(self, model: str, *, unit: str, limit_per_s: float, retry_after_s: float) -> None:
+        super().__init__(f"model '{model}' may be asked for {limit_per_s:g} {unit} per second, and was asked for more")
+        self.model = model
+        self.unit = unit
+        self.limit_per_s = limit_per_s
         self.retry_after_s = retry_after_s
 
 

@@ -73,6 +73,18 @@ class QueuePolicy:
 
 
 @dataclass(frozen=True, slots=True)
+class RatePolicy:
+    """How much a model may be asked for; None for no limit.
+
+    burst_s: as much as may come in that many seconds may come at once.
+    """
+
+    requests_per_s: float | None = None
+    rows_per_s: float | None = None
+    burst_s: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
 class BatchingPolicy:
     """When a run begins on an idle device.
 
@@ -164,6 +176,7 @@ class ModelSpec:
     devices: tuple[str, ...] = ("*",)
     memory: MemoryPolicy = MemoryPolicy()
     queue: QueuePolicy = QueuePolicy()
+    rate: RatePolicy = RatePolicy()
     batching: BatchingPolicy = BatchingPolicy()
     share: SharePolicy = SharePolicy()
     preemption: PreemptionPolicy = PreemptionPolicy()

@@ -19,6 +19,7 @@ from moorage.repository.tables import (
     MemoryTable,
     OutputTable,
     PlacementTable,
+    RateTable,
     Runtime,
     SchedulingTable,
     Seconds,
@@ -72,6 +73,7 @@ class Manifest(Table):
     memory: MemoryTable = Field(default=MemoryTable(), description="a table")
     batching: BatchingTable = Field(default=BatchingTable(), description="a table")
     scheduling: SchedulingTable = Field(default=SchedulingTable(), description="a table")
+    rate_limit: RateTable = Field(default=RateTable(), description="a table")
     placement: PlacementTable = Field(default=PlacementTable(), description="a table")
     simulated: SimulatedTable | None = Field(default=None, description="a table")
     parameters: Mapping[str, Any] = Field(default_factory=dict, description="a table")

@@ -8,12 +8,13 @@ from moorage.domain.model import (
     ModelSpec,
     PreemptionPolicy,
     QueuePolicy,
+    RatePolicy,
     SharePolicy,
     SimulatedCosts,
 )
 from moorage.repository.files import FileSummary
 from moorage.repository.manifest import Manifest
-from moorage.repository.tables import BatchingTable, MemoryTable, SchedulingTable, SimulatedTable
+from moorage.repository.tables import BatchingTable, MemoryTable, RateTable, SchedulingTable, SimulatedTable
 
 
 def spec_of(manifest: Manifest, name: str, version: int, path: Path, files: FileSummary) -> ModelSpec:
@@ -32,6 +33,7 @@ def spec_of(manifest: Manifest, name: str, version: int, path: Path, files: File
         devices=manifest.placement.devices,
         memory=_memory_policy(manifest.memory),
         queue=_queue_policy(manifest.scheduling),
+        rate=_rate_policy(manifest.rate_limit),
         batching=_batching_policy(manifest.batching),
         share=_share_policy(manifest),
         preemption=PreemptionPolicy(manifest.scheduling.preemption, manifest.scheduling.max_preemptions),
@@ -54,6 +56,10 @@ def _memory_policy(table: MemoryTable) -> MemoryPolicy:
 
 def _queue_policy(table: SchedulingTable) -> QueuePolicy:
     return QueuePolicy(table.max_queue_rows, table.max_queue_bytes, table.default_timeout_s)
+
+
+def _rate_policy(table: RateTable) -> RatePolicy:
+    return RatePolicy(table.requests_per_s, table.rows_per_s, table.burst_s)
 
 
 def _batching_policy(table: BatchingTable) -> BatchingPolicy:

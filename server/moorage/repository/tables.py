@@ -14,15 +14,18 @@ from moorage.repository.quoting import shown
 MAX_ROWS = 2**20
 MAX_PREEMPTIONS = 1000
 MAX_SECONDS = 7 * 24 * 3600.0
+MAX_PER_S = 1e9
 MAX_STEPS = 2**20
 
 Seconds = Annotated[float, Field(strict=True, gt=0, le=MAX_SECONDS, allow_inf_nan=False)]
 SecondsOrZero = Annotated[float, Field(strict=True, ge=0, le=MAX_SECONDS, allow_inf_nan=False)]
+PerSecond = Annotated[float, Field(strict=True, gt=0, le=MAX_PER_S, allow_inf_nan=False)]
 PreferredRows = Annotated[int, Field(strict=True, ge=1, le=MAX_ROWS)]
 Dimension = Annotated[int, Field(strict=True, ge=-1, lt=2**31)]
 
 EXPECTED_SECONDS = f"seconds above 0, at most {MAX_SECONDS:.0f}"
 _EXPECTED_COSTS = f"seconds from 0 to {MAX_SECONDS:.0f}"
+_EXPECTED_PER_S = "a number per second, above 0, at most 1e9"
 _EXPECTED_SIZES = "a list of rows, each at least 1, ascending"
 _EXPECTED_DEVICES = 'a list of "*", "cpu" or "cuda:N", each once'
 
@@ -127,6 +130,14 @@ class SchedulingTable(Table):
     max_preemptions: int = Field(
         default=3, strict=True, ge=0, le=MAX_PREEMPTIONS, description=f"times from 0 to {MAX_PREEMPTIONS}"
     )
+
+
+class RateTable(Table):
+    """How much the model may be asked for."""
+
+    requests_per_s: PerSecond | None = Field(default=None, description=_EXPECTED_PER_S)
+    rows_per_s: PerSecond | None = Field(default=None, description=_EXPECTED_PER_S)
+    burst_s: Seconds = Field(default=1.0, description=EXPECTED_SECONDS)
 
 
 DeviceName = Annotated[str, Field(pattern=r"^(\*|cpu|cuda:(0|[1-9][0-9]{0,2}))$")]

@@ -30,14 +30,15 @@ def comes_when_called(model: ModelRecord) -> bool:
 
 
 def refusal(state: State, model: ModelRecord, request: InferenceRequest, now: float) -> MoorageError | None:
-    """Why this request can't be taken, if it can't."""
+    """Why this request can't be taken, if it can't. What gets as far as the queue counts for the model's rate."""
     if state.draining:
         return ServerDraining()
     return (
         not_ready(state, model)
         or _expired(request, now)
         or never_fits(state, model, request.rows)
-        or model.queue.refusal(request)
+        or model.rate.refusal(request.rows, now)
+        or model.queue.refusal(request, now)
     )
 
 

@@ -20,6 +20,8 @@ def check(state: State) -> None:
     for model in state.models.values():
         model.queue.check_integrity()
         _check_model(state, model)
+    assert state.waiting.rows == sum(model.queue.rows for model in state.models.values())
+    assert state.waiting.size_bytes == sum(model.queue.size_bytes for model in state.models.values())
     _check_workers(state)
     _check_leases(state)
     _check_requests(state)

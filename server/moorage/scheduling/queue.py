@@ -5,14 +5,13 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Protocol
 
 from moorage.domain.errors import QueueFull
 from moorage.domain.model import QueuePolicy
 from moorage.domain.request import InferenceRequest
 from moorage.scheduling.budget import Lease
-
-# Told to a refused caller until the drain rate is measured.
-RETRY_AFTER_S = 1.0
+from moorage.scheduling.drain import Drain
 
 
 class Leaving(StrEnum):
@@ -48,12 +47,27 @@ class Entry:
     told: bool = False
 
 
+class QueueTotals:
+    """What waits in all queues of the server together, and the most that may."""
+
+    __slots__ = ("drain", "max_bytes", "max_rows", "rows", "size_bytes")
+
+    def __init__(self, max_rows: int, max_bytes: int) -> None:
+        self.max_rows = max_rows
+        self.max_bytes = max_bytes
+        self.rows = 0
+        self.size_bytes = 0
+        self.drain = Drain()
+
+
 class ModelQueue:
     """A bounded queue that gives up any of its members at once."""
 
-    def __init__(self, model: str, policy: QueuePolicy) -> None:
+    def __init__(self, model: str, policy: QueuePolicy, totals: QueueTotals) -> None:
         self._model = model
         self._policy = policy
+        self._totals = totals
+        self._drain = Drain()
         self._classes: dict[int, OrderedDict[int, Entry]] = {}
         self.rows = 0
         self.size_bytes = 0
@@ -74,19 +88,18 @@ class ModelQueue:
     def __contains__(self, entry: Entry) -> bool:
         return entry.request.request_id in self._classes.get(entry.priority, ())
 
-    def refusal(self, request: InferenceRequest) -> QueueFull | None:
-        """Why the queue can't take this request now, if it can't. An empty queue takes any single request."""
-        if not self:
-            return None
-        policy = self._policy
-        if self.rows + request.rows > policy.max_rows:
-            return self._full("rows", self.rows, request.rows, policy.max_rows)
-        if self.size_bytes + request.size_bytes > policy.max_bytes:
-            return self._full("bytes", self.size_bytes, request.size_bytes, policy.max_bytes)
-        return None
+    def refusal(self, request: InferenceRequest, now: float) -> QueueFull | None:
+        """Why the queue can't take this request now, if it can't. An empty queue takes any single request, as far as
+        the server's other queues leave room for it."""
+        own = _full(self._model, self, self._policy, self._drain, request, now)
+        return own or _full("", self._totals, self._totals, self._totals.drain, request, now)
 
-    def _full(self, unit: str, waiting: int, asked: int, limit: int) -> QueueFull:
-        return QueueFull(self._model, unit=unit, waiting=waiting, asked=asked, limit=limit, retry_after_s=RETRY_AFTER_S)
+    def left(self, rows: int, now: float) -> None:
+        """Rows of it went into a run."""
+        if self._classes:
+            self._drain.left(rows, now)
+        if self._totals.rows:
+            self._totals.drain.left(rows, now)
 
     @property
     def head(self) -> Entry | None:
@@ -128,15 +141,55 @@ class ModelQueue:
         if not entries:
             del self._classes[entry.priority]
         self._count(entry, -1)
+        if not self._classes:
+            self._drain.emptied()
 
     def _count(self, entry: Entry, sign: int) -> None:
-        self.rows += sign * entry.request.rows
-        self.size_bytes += sign * entry.request.size_bytes
+        rows, size_bytes = sign * entry.request.rows, sign * entry.request.size_bytes
+        self.rows += rows
+        self.size_bytes += size_bytes
+        totals = self._totals
+        totals.rows += rows
+        totals.size_bytes += size_bytes
+        if not totals.rows:
+            totals.drain.emptied()
 
     def check_integrity(self) -> None:
         """Raises AssertionError where the running sums differ from what waits."""
         assert self.rows == sum(entry.request.rows for entry in self)
         assert self.size_bytes == sum(entry.request.size_bytes for entry in self)
+
+
+class _Waiting(Protocol):
+    rows: int
+    size_bytes: int
+
+
+class _Bounds(Protocol):
+    @property
+    def max_rows(self) -> int: ...
+
+    @property
+    def max_bytes(self) -> int: ...
+
+
+def _full(
+    model: str, waiting: _Waiting, bounds: _Bounds, drain: Drain, request: InferenceRequest, now: float
+) -> QueueFull | None:
+    """Whether what waits leaves no room for a request, and when it will, as fast as it drains now."""
+    excess_rows = waiting.rows + request.rows - bounds.max_rows
+    excess_bytes = waiting.size_bytes + request.size_bytes - bounds.max_bytes
+    if not waiting.rows or (excess_rows <= 0 and excess_bytes <= 0):
+        return None
+    if excess_rows > 0:
+        retry_after_s = drain.wait_s(min(excess_rows, waiting.rows), now)
+        figures = ("rows", waiting.rows, request.rows, bounds.max_rows)
+    else:
+        bytes_per_row = waiting.size_bytes / waiting.rows
+        retry_after_s = drain.wait_s(min(excess_bytes, waiting.size_bytes) / max(1.0, bytes_per_row), now)
+        figures = ("bytes", waiting.size_bytes, request.size_bytes, bounds.max_bytes)
+    unit, now_waiting, asked, limit = figures
+    return QueueFull(model, unit=unit, waiting=now_waiting, asked=asked, limit=limit, retry_after_s=retry_after_s)
 
 
 def _order(entry: Entry) -> tuple[float, int]:

@@ -9,7 +9,8 @@ from moorage.scheduling.actions import Run
 from moorage.scheduling.budget import Lease
 from moorage.scheduling.company import Company
 from moorage.scheduling.estimates import RunSeconds
-from moorage.scheduling.queue import Entry, ModelQueue
+from moorage.scheduling.queue import Entry, ModelQueue, QueueTotals
+from moorage.scheduling.rates import RateLimit
 from moorage.scheduling.semaphore import MemorySemaphore
 from moorage.scheduling.usage import Usage
 
@@ -103,6 +104,7 @@ class ModelRecord:
     key: ModelKey
     spec: ModelSpec
     queue: ModelQueue
+    rate: RateLimit
     company: Company
     seconds: RunSeconds
     share: SharePolicy
@@ -142,12 +144,15 @@ class ModelRecord:
     counts: Counts = field(default_factory=Counts)
 
 
-def new_model(key: ModelKey, spec: ModelSpec, footprint: Footprint, share: SharePolicy) -> ModelRecord:
+def new_model(
+    key: ModelKey, spec: ModelSpec, footprint: Footprint, share: SharePolicy, totals: QueueTotals
+) -> ModelRecord:
     """A model that is known and not in memory."""
     return ModelRecord(
         key=key,
         spec=spec,
-        queue=ModelQueue(key.name, spec.queue),
+        queue=ModelQueue(key.name, spec.queue, totals),
+        rate=RateLimit(key.name, spec.rate),
         company=Company(),
         seconds=RunSeconds(),
         share=share,

@@ -40,6 +40,7 @@ class Runs:
             return False
         for entry in batch:
             model.queue.remove(entry)
+        model.queue.left(sum(entry.request.rows for entry in batch), now)
         self.begin(model, batch, None, now)
         return True
 

@@ -170,7 +170,7 @@ class Scheduler:
     def _model_registered(self, event: events.ModelRegistered, now: float) -> None:
         assert event.key not in self.state.models, f"{event.key} registered twice"
         share = self._shares.inherited(event.key, event.spec)
-        self.state.models[event.key] = new_model(event.key, event.spec, event.footprint, share)
+        self.state.models[event.key] = new_model(event.key, event.spec, event.footprint, share, self.state.waiting)
 
     def _model_loaded(self, event: events.ModelLoaded, now: float) -> None:
         model = self._building.loaded(event.key, event.weights_bytes, event.load_s, now)

@@ -10,7 +10,7 @@ from moorage.scheduling.budget import DeviceBudget, Lease
 from moorage.scheduling.claims import Claim
 from moorage.scheduling.line import Line
 from moorage.scheduling.policy import MOORAGE, Policy, Waiting
-from moorage.scheduling.queue import Entry
+from moorage.scheduling.queue import Entry, QueueTotals
 from moorage.scheduling.records import ModelRecord, WorkerRecord, WorkerState
 from moorage.scheduling.timers import Timers
 
@@ -36,6 +36,7 @@ class Limits:
     max_attempts: workers that may die under a request before it is given up.
     max_load_crashes: workers that may die while loading a model before the model is given up.
     max_input_bytes: inputs that share one run.
+    max_waiting_rows, max_waiting_bytes: in all queues together.
     max_unload_s: a worker that has not dropped, offloaded or brought back by then what it was told to is killed.
     hang_timeout_s: likewise one that still computes a run so long after the last deadline in it.
     ageing_s: a request that waits rises one level of priority in the order each time this passes.
@@ -45,6 +46,8 @@ class Limits:
     max_attempts: int = 3
     max_load_crashes: int = 3
     max_input_bytes: int = 256 * 1024 * 1024
+    max_waiting_rows: int = 65536
+    max_waiting_bytes: int = 1024 * 1024 * 1024
     max_unload_s: float = 30.0
     hang_timeout_s: float = 30.0
     ageing_s: float = 10.0
@@ -107,6 +110,7 @@ class State:
     """Everything that decisions are made from.
 
     entries: every accepted request without an outcome, by its id.
+    waiting: what is in the models' queues together.
     building: placed models that have their memory and wait for their worker to build them, in the order of asking.
     closing: models to forget once they are idle.
     touched: models of which something changed, so that their places in their device's lines are to be found anew.
@@ -127,6 +131,7 @@ class State:
     closing: dict[ModelKey, None] = field(default_factory=dict)
     touched: dict[ModelKey, None] = field(default_factory=dict)
     stirred: dict[str, None] = field(default_factory=dict)
+    waiting: QueueTotals = field(init=False)
     timers: Timers = field(default_factory=Timers)
     actions: list[Action] = field(default_factory=list)
     draining: bool = False
@@ -135,6 +140,7 @@ class State:
 
     def __post_init__(self) -> None:
         self.devices = {name: DeviceRecord(name, limits) for name, limits in self.device_limits.items()}
+        self.waiting = QueueTotals(self.limits.max_waiting_rows, self.limits.max_waiting_bytes)
 
     def move(self, model: ModelRecord, state: ModelState, reason: str = "") -> None:
         """Change a model's state along TRANSITIONS, and tell."""

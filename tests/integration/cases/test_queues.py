@@ -26,10 +26,13 @@ def models(shared_server: SharedServer) -> None:
     write_python_model(root, "narrow", SLOW, max_batch_size=1, extra=bounds, top=EXPLICIT)
     write_simulated_model(root, "huge", top=EXPLICIT, extra='[memory]\nweights = "100 GiB"')
     write_simulated_model(root, "hungry", top=EXPLICIT, extra='[memory]\nworkspace_per_row = "1 GiB"')
+    limited = "[rate_limit]\nrequests_per_s = 2\nburst_s = 2\n"
+    write_python_model(root, "limited", SLOW, extra=limited, top=EXPLICIT)
     many = "[scheduling]\nmax_queue_rows = 2000\n"
     write_python_model(root, "wide", SLOW, max_batch_size=1, extra=many, top=EXPLICIT)
     shared_server.calls.load("narrow")
     shared_server.calls.load("wide")
+    shared_server.calls.load("limited")
     shared_server.calls.load("hungry")
 
 
@@ -58,6 +61,20 @@ def test_a_flood_is_refused_and_the_other_model_feels_nothing(watched: SharedSer
     assert set(codes) <= {"RESOURCE_EXHAUSTED", "DEADLINE_EXCEEDED", "OK"}
     assert not isinstance(first.outcome(), Failure)
     eventually(lambda: "waiting" not in calls.index()["narrow"].reason, within_s=1.0, what="nobody waits")
+
+
+def test_more_than_the_rate_limit_is_refused_before_it_waits_and_told_when_to_come_back(watched: SharedServer) -> None:
+    calls = watched.calls
+    outcomes = [call.outcome() for call in [calls.start(request_of("limited", rows_of(1))) for _ in range(20)]]
+    refused = [outcome for outcome in outcomes if isinstance(outcome, Failure)]
+    assert len(outcomes) - len(refused) == 4, "as many as may come in two seconds"
+    assert {(failed.code, failed.reason) for failed in refused} == {("RESOURCE_EXHAUSTED", "RATE_LIMITED")}
+    assert "2 requests per second" in refused[0].message
+    retry_after_s = refused[-1].retry_after_s
+    assert retry_after_s is not None
+    assert 0.0 < retry_after_s <= 0.5
+    time.sleep(retry_after_s)
+    assert not isinstance(calls.start(request_of("limited", rows_of(1))).outcome(), Failure)
 
 
 def test_a_thousand_that_wait_expire_together(shared_server: SharedServer) -> None:

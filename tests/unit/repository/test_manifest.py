@@ -41,6 +41,10 @@ max_preemptions = 7
 max_queue_rows = 64
 max_queue_bytes = "1 MiB"
 default_timeout_s = 2.5
+[rate_limit]
+requests_per_s = 100.0
+rows_per_s = 1000
+burst_s = 0.5
 [placement]
 devices = ["cpu", "cuda:1"]
 isolation = "dedicated"
@@ -75,6 +79,7 @@ def test_every_key_is_read() -> None:
     assert manifest.batching.max_queue_delay_s == 0.01
     assert manifest.batching.low_watermark == 3
     assert manifest.batching.preferred_sizes == (4, 8)
+    assert manifest.rate_limit.model_dump() == {"requests_per_s": 100.0, "rows_per_s": 1000.0, "burst_s": 0.5}
     assert manifest.scheduling.priority == 1
     assert manifest.scheduling.preemption is Preemption.KILL
     assert manifest.scheduling.max_preemptions == 7
@@ -139,6 +144,11 @@ def test_little_is_required() -> None:
             "batching = { preferred_sizes = [8, 4], max_queue_delay_s = 1.0 }",
             "batching.preferred_sizes: expected a list of rows, each at least 1, ascending, got [8, 4]",
         ),
+        (
+            "rate_limit = { rows_per_s = 0 }",
+            "rate_limit.rows_per_s: expected a number per second, above 0, at most 1e9, g",
+        ),
+        ("rate_limit = { burst_s = 0 }", "rate_limit.burst_s: expected seconds above 0"),
         ("batching = { preferred_sizes = [0] }", "batching.preferred_sizes[0]: expected"),
         ("memory = { state = 'all' }", "memory.state: expected bytes such as"),
         ("memory = { reserved = -1 }", "memory.reserved: expected bytes such as"),

@@ -26,6 +26,7 @@ CASES: list[tuple[errors.MoorageError, grpc.StatusCode, str]] = [
         Code.RESOURCE_EXHAUSTED,
         "QUEUE_FULL",
     ),
+    (errors.RateLimited("m", unit="rows", limit_per_s=5.0, retry_after_s=0.2), Code.RESOURCE_EXHAUSTED, "RATE_LIMITED"),
     (
         errors.MemoryExhausted("model 'm'", device="cpu", needed_bytes=7, free_bytes=3),
         Code.RESOURCE_EXHAUSTED,

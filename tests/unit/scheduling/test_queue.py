@@ -1,7 +1,7 @@
 import pytest
 
 from moorage.domain.model import QueuePolicy
-from moorage.scheduling.queue import Entry, ModelQueue
+from moorage.scheduling.queue import Entry, ModelQueue, QueueTotals
 from tests.support.scheduling import make_request
 
 
@@ -14,7 +14,7 @@ def ids(queue: ModelQueue) -> list[int]:
 
 
 def queue_of(*entries: Entry, max_rows: int = 10, max_bytes: int = 10) -> ModelQueue:
-    queue = ModelQueue("m", QueuePolicy(max_rows=max_rows, max_bytes=max_bytes))
+    queue = ModelQueue("m", QueuePolicy(max_rows=max_rows, max_bytes=max_bytes), QueueTotals(1000, 1000))
     for each in entries:
         queue.append(each)
     return queue
@@ -69,5 +69,5 @@ def test_an_empty_queue_has_no_head() -> None:
 )
 def test_bounds(waiting: Entry | None, rows: int, size_bytes: int, refused_for: str | None) -> None:
     queue = queue_of(*([waiting] if waiting else []))
-    error = queue.refusal(make_request(2, rows=rows, size_bytes=size_bytes))
+    error = queue.refusal(make_request(2, rows=rows, size_bytes=size_bytes), 0.0)
     assert (error and error.unit) == refused_for

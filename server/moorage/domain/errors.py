@@ -150,6 +150,25 @@ class DeadlineExceeded(MoorageError):
         self.state = state
 
 
+class DeadlineUnmeetable(DeadlineExceeded):
+    """The request's deadline is still ahead, and nearer than what is left to be done for it takes.
+
+    left_s: until the deadline. wait_s, load_s, run_s: what the runs before its own, bringing the model into memory,
+    and its own run are expected to take.
+    """
+
+    def __init__(self, waited_s: float, left_s: float, *, wait_s: float, load_s: float, run_s: float) -> None:
+        super().__init__(waited_s, "cannot be met")
+        self.left_s = left_s
+        self.wait_s = wait_s
+        self.load_s = load_s
+        self.run_s = run_s
+        self.args = (
+            f"deadline cannot be met: {left_s:.3f} s are left, and it would take {wait_s:.3f} s to wait, "
+            f"{load_s:.3f} s to load and {run_s:.3f} s to run",
+        )
+
+
 class Preempted(MoorageError):
     """Work of higher priority took this request's memory, and its deadline came before it could go on."""
 

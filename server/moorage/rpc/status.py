@@ -49,6 +49,9 @@ TABLE: dict[type[errors.MoorageError], Row] = {
         _Code.FAILED_PRECONDITION, "MODEL_TOO_LARGE", ("device", "needed_bytes", "capacity_bytes")
     ),
     errors.Preempted: Row(_Code.ABORTED, "PREEMPTED", ("waited_s", "times")),
+    errors.DeadlineUnmeetable: Row(
+        _Code.DEADLINE_EXCEEDED, "DEADLINE_CANNOT_BE_MET", ("waited_s", "left_s", "wait_s", "load_s", "run_s")
+    ),
     errors.DeadlineExceeded: Row(_Code.DEADLINE_EXCEEDED, "DEADLINE_EXCEEDED", ("waited_s", "state")),
     errors.ContractBroken: Row(_Code.INTERNAL, "CONTRACT_BROKEN", ("model", "error_id", "reason")),
     errors.InferenceFailed: Row(_Code.INTERNAL, "INFERENCE_FAILED", ("model", "error_id")),

@@ -4,6 +4,7 @@ from moorage.domain.errors import DeadlineExceeded, ModelNotReady, ModelTooLarge
 from moorage.domain.model import Loading, ModelState
 from moorage.domain.request import InferenceRequest
 from moorage.scheduling.placement import execution_bytes, expected_weights_bytes, largest_device
+from moorage.scheduling.prospects import cannot_be_met
 from moorage.scheduling.records import ModelRecord
 from moorage.scheduling.recovery import UNWELL_AFTER, restart_delay_s
 from moorage.scheduling.state import DeviceRecord, State
@@ -39,6 +40,7 @@ def refusal(state: State, model: ModelRecord, request: InferenceRequest, now: fl
         or never_fits(state, model, request.rows)
         or model.rate.refusal(request.rows, now)
         or model.queue.refusal(request, now)
+        or cannot_be_met(model, request, now)
     )
 
 

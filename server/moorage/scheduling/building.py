@@ -34,6 +34,7 @@ class Building:
             if worker.state is WorkerState.UP and worker.loading is None:
                 worker.loading = key
                 del self._state.building[key]
+                model.way_began_s = now
                 self._state.move(model, ModelState.LOADING, "loading")
                 self._state.actions.append(Load(key, model.spec, worker.worker))
 

@@ -1,5 +1,6 @@
 """What a run takes, learned from runs: seconds by its rows."""
 
+from collections import deque
 from dataclasses import dataclass
 
 # A size class forgets: the weight of its latest run, once it has seen as many as make that the plain mean.
@@ -7,6 +8,8 @@ _WEIGHT = 0.1
 # One run that was held up says little about the next: it counts as at most so many times what was expected.
 _MOST_TIMES = 3.0
 _CLIPPED_FROM = 4
+# With the weight above, older ones would count for a thirtieth.
+_UNREAD = 32
 
 
 @dataclass(slots=True)
@@ -29,25 +32,32 @@ class _Class:
 class RunSeconds:
     """Robust means of what runs took, by size class, and straight lines between them."""
 
-    __slots__ = ("_classes", "_points")
+    __slots__ = ("_classes", "_points", "_unread")
 
     def __init__(self) -> None:
         self._classes: dict[int, _Class] = {}
-        self._points: list[tuple[float, float]] | None = []
+        self._points: list[tuple[float, float]] = []
+        # Many models are never asked: so a run is only written down, and of many only the latest count.
+        self._unread: deque[tuple[int, float]] = deque(maxlen=_UNREAD)
 
     def note(self, rows: int, seconds: float) -> None:
         """Learn from a run of at least one row."""
-        size = rows.bit_length()
-        if size in self._classes:
-            self._classes[size].note(rows, seconds)
-        else:
-            self._classes[size] = _Class(rows, seconds)
-        self._points = None
+        self._unread.append((rows, seconds))
+
+    def _read(self) -> None:
+        for rows, seconds in self._unread:
+            size = rows.bit_length()
+            if size in self._classes:
+                self._classes[size].note(rows, seconds)
+            else:
+                self._classes[size] = _Class(rows, seconds)
+        self._unread.clear()
+        self._points = self._lines()
 
     @property
     def is_empty(self) -> bool:
         """Before the first run."""
-        return not self._classes
+        return not self._classes and not self._unread
 
     def expected_s(self, rows: int) -> float:
         """Of a run of so many rows. A larger run never takes less. Raises ValueError before the first run.
@@ -55,9 +65,9 @@ class RunSeconds:
         Beyond the sizes that were seen the last line goes on. Where all runs were alike, half of what they took is
         taken to be the same for any size, and the other half to grow with the rows.
         """
+        if self._unread:
+            self._read()
         points = self._points
-        if points is None:
-            points = self._points = self._lines()
         if not points:
             raise ValueError("nothing is known of any run")
         if len(points) == 1:

@@ -167,6 +167,7 @@ class Loads:
     def _come(self, model: ModelRecord, now: float) -> None:
         """The memory is there: from the host, or from disk as soon as the worker is free to build it."""
         assert model.worker is not None
+        model.way_began_s = now
         if model.state is ModelState.OFFLOADED:
             self._state.move(model, ModelState.RESTORING)
             self._departures.set_deadline(model, now)

@@ -95,6 +95,8 @@ class ModelRecord:
     waits for them until then.
     came_s: since when it is in memory; way_in_s: how long its
     coming took. served_s: when it last had a turn.
+    way_began_s: since when it is loaded or restored now. worst_wait_s: no wait for it is taken to be longer, by what
+    its runs took lately; slow_run_s: one that takes longer says that this was wrong.
     load_crashes: workers that died while they built it. load_failures: loads in a row that failed; not before
     retry_at_s is it tried again.
     failure: why it must not stay, decided while a worker still holds its memory.
@@ -131,6 +133,9 @@ class ModelRecord:
     killed: bool = False
     came_s: float = float("-inf")
     way_in_s: float = 0.0
+    way_began_s: float = 0.0
+    worst_wait_s: float = float("inf")
+    slow_run_s: float = float("inf")
     served_s: float = float("-inf")
     load_crashes: int = 0
     load_failures: int = 0

@@ -1,6 +1,6 @@
 """The life of requests: admitted, queued, answered. Each has exactly one outcome, or its caller left."""
 
-from moorage.domain.errors import DeadlineExceeded, ModelNotFound, MoorageError, Preempted
+from moorage.domain.errors import DeadlineExceeded, DeadlineUnmeetable, ModelNotFound, MoorageError, Preempted
 from moorage.domain.model import ModelState
 from moorage.domain.request import InferenceRequest
 from moorage.scheduling.actions import Fail
@@ -19,7 +19,10 @@ class Requests:
         self._state = state
 
     def arrived(self, request: InferenceRequest, now: float) -> ModelRecord | None:
-        """Queue or refuse a request; the model it joined, if it joined one."""
+        """Queue or refuse a request; the model that is to be brought in though the request was refused, if any.
+
+        Where bringing it in takes longer than the request can wait, those after it shall find it there.
+        """
         model = self._state.models.get(request.model)
         if model is None:
             self._answer(request, ModelNotFound(request.model.name, str(request.model.version)))
@@ -27,7 +30,7 @@ class Requests:
         error = refusal(self._state, model, request, now)
         if error is not None:
             self._answer(request, error)
-            return None
+            return model if isinstance(error, DeadlineUnmeetable) and error.load_s > 0 else None
         entry = self._entry(model, request)
         self._state.entries[request.request_id] = entry
         self._state.timers.add(request.deadline_s, RequestDue(request.request_id))
@@ -38,7 +41,7 @@ class Requests:
         self._state.touch(model)
         if model.device is not None and model.key in self._state.devices[model.device].short:
             self._state.stir(model.device)  # It may need more now, or have a better right, at the same place.
-        return model
+        return None
 
     def _entry(self, model: ModelRecord, request: InferenceRequest) -> Entry:
         policy = self._state.policy

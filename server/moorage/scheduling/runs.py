@@ -1,5 +1,6 @@
 """The life of runs of models that compute a batch at a time: begun in their turn, and ended one way or another."""
 
+import math
 from collections.abc import Callable, Iterable
 
 from moorage.domain.errors import ContractBroken, MoorageError, WorkerLost
@@ -7,6 +8,7 @@ from moorage.domain.request import RunResult
 from moorage.scheduling.actions import Execute, Run, StepPlan, Succeed
 from moorage.scheduling.batching import form_batch, halves
 from moorage.scheduling.budget import LeaseKind
+from moorage.scheduling.prospects import late_already
 from moorage.scheduling.queue import Entry
 from moorage.scheduling.records import ModelRecord
 from moorage.scheduling.requests import Requests
@@ -44,6 +46,22 @@ class Runs:
         self.begin(model, batch, None, now)
         return True
 
+    def refuse_late(self, model: ModelRecord, now: float) -> bool:
+        """Refuse those of the next run who would not be answered in time even if it began now; whether any were."""
+        latest_s, rows, most_rows = now + model.slow_run_s, 0, model.spec.max_batch_size
+        for entry in model.queue:
+            if entry.request.deadline_s < latest_s:
+                break
+            rows += entry.request.rows
+            if rows >= most_rows:
+                return False
+        else:
+            return False
+        late = late_already(model, now)
+        for entry, error in late:
+            self._requests.refuse(model, entry, error)
+        return bool(late)
+
     def begin(self, model: ModelRecord, entries: list[Entry], step: StepPlan | None, now: float) -> None:
         """Lease the workspace and send the run, or step, off. The room for it was seen to be there."""
         assert model.worker is not None
@@ -70,9 +88,12 @@ class Runs:
             return
         self._state.actions.append(Succeed(run, result))
         model = self._state.models[run.key]
+        run_s = now - run.started_s
+        model.seconds.note(run.rows, run_s)
+        if run_s > model.slow_run_s:
+            model.slow_run_s = model.worst_wait_s = math.inf
         if model.spec.max_batch_size > 1:
-            model.seconds.note(run.rows, now - run.started_s)
-            model.company.answered(len(run.entries), now - run.started_s, now)
+            model.company.answered(len(run.entries), run_s, now)
         for entry in run.entries:
             self._state.entries.pop(entry.request.request_id, None)
 

@@ -160,7 +160,9 @@ class Scheduler:
 
     def _requests_arrived(self, requests: Iterable[InferenceRequest], now: float) -> None:
         for request in requests:
-            self._requests.arrived(request, now)
+            model = self._requests.arrived(request, now)
+            if model is not None and not model.wanted:
+                self._loads.request(model.key, now)
 
     def _run_failed(self, event: events.RunFailed, now: float) -> None:
         run = self._runs.end(event.run_id, now)

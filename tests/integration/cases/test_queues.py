@@ -53,13 +53,14 @@ def test_a_flood_is_refused_and_the_other_model_feels_nothing(watched: SharedSer
     calls = watched.calls
     first = calls.start(request_of("narrow", rows_of(1), parameters={"delay_ms": 1000}))
     eventually(lambda: _running(watched, "narrow"), what="it runs")
+    filling = [calls.start(request_of("narrow", rows_of(1))) for _ in range(4)]
     codes: Counter[str] = Counter()
     while not first.is_done:
-        wave = [calls.start(request_of("narrow", rows_of(1)), 0.2) for _ in range(100)]
+        wave = [calls.start(request_of("narrow", rows_of(1)), 5.0) for _ in range(100)]
         codes.update(_code(call) for call in wave)
     assert codes["RESOURCE_EXHAUSTED"] > 200
-    assert set(codes) <= {"RESOURCE_EXHAUSTED", "DEADLINE_EXCEEDED", "OK"}
-    assert not isinstance(first.outcome(), Failure)
+    assert set(codes) <= {"RESOURCE_EXHAUSTED", "OK"}
+    assert not [call for call in (first, *filling) if isinstance(call.outcome(), Failure)]
     eventually(lambda: "waiting" not in calls.index()["narrow"].reason, within_s=1.0, what="nobody waits")
 
 
@@ -113,6 +114,8 @@ def _running(shared: SharedServer, model: str) -> int:
 def test_a_deadline_passes_while_the_model_is_busy(watched: SharedServer, by: str) -> None:
     """At the deadline, not when the model is free; and what has expired is never computed."""
     calls = watched.calls
+    calls.unload("narrow")
+    calls.load("narrow")  # Nothing is known of its runs, so that nobody is refused for what they took before.
     before = calls.statistics()["narrow"].execution_count
     first = calls.start(request_of("narrow", rows_of(1), parameters={"delay_ms": 1000}))
     timeout: dict[str, bool | int | float | str] = {}
@@ -126,6 +129,28 @@ def test_a_deadline_passes_while_the_model_is_busy(watched: SharedServer, by: st
     assert not first.is_done
     assert output_of(patient.outcome())[0, 0] == 3
     assert calls.statistics()["narrow"].execution_count - before == 2
+
+
+def test_a_deadline_that_can_not_be_met_is_told_at_once_with_the_figures(watched: SharedServer) -> None:
+    calls = watched.calls
+    calls.unload("narrow")
+    calls.load("narrow")
+    slow = request_of("narrow", rows_of(1), parameters={"delay_ms": 300})
+    for _ in range(3):
+        calls.infer(slow)
+    before = calls.statistics()["narrow"].execution_count
+    first, second = calls.start(slow), calls.start(slow)
+    hasty = calls.start(slow, 0.7).outcome()
+    assert isinstance(hasty, Failure)
+    assert (hasty.code, hasty.reason) == ("DEADLINE_EXCEEDED", "DEADLINE_CANNOT_BE_MET")
+    assert "deadline cannot be met" in hasty.message
+    assert float(hasty.figures["run_s"]) == pytest.approx(0.3, rel=0.2)
+    assert float(hasty.figures["wait_s"]) == pytest.approx(0.6, rel=0.3)
+    assert hasty.seconds < 0.2
+    assert not first.is_done
+    patient = calls.start(slow, 5.0)
+    assert not [call for call in (first, second, patient) if isinstance(call.outcome(), Failure)]
+    assert calls.statistics()["narrow"].execution_count - before == 3
 
 
 def test_a_caller_that_goes_leaves_the_queue_at_once(watched: SharedServer) -> None:

@@ -39,6 +39,11 @@ CASES: list[tuple[errors.MoorageError, grpc.StatusCode, str]] = [
     ),
     (errors.Preempted(1.5, 3), Code.ABORTED, "PREEMPTED"),
     (errors.DeadlineExceeded(1.5, "queued"), Code.DEADLINE_EXCEEDED, "DEADLINE_EXCEEDED"),
+    (
+        errors.DeadlineUnmeetable(0.5, 0.1, wait_s=1.0, load_s=2.0, run_s=3.0),
+        Code.DEADLINE_EXCEEDED,
+        "DEADLINE_CANNOT_BE_MET",
+    ),
     (errors.InferenceFailed("m", "abc", "secret"), Code.INTERNAL, "INFERENCE_FAILED"),
     (errors.ContractBroken("m", "abc", "output 'y': expected 2 rows, got 1"), Code.INTERNAL, "CONTRACT_BROKEN"),
 ]

@@ -1,0 +1,98 @@
+"""Whether a request can still be answered in time, by what its model's runs and ways in are known to take."""
+
+from moorage.domain.errors import DeadlineUnmeetable
+from moorage.domain.model import ModelState
+from moorage.domain.request import InferenceRequest
+from moorage.scheduling.queue import Entry
+from moorage.scheduling.records import ModelRecord
+
+# What runs take is taken to be known for so long after the latest, and for so many times what a run takes. Then
+# requests are let through, whatever is expected: else a model that was slow for a while would be refused for ever.
+_KNOWN_FOR_S = 1.0
+_KNOWN_FOR_RUNS = 2.0
+# Deadlines so many times further off than the worst wait need no closer look.
+_MARGIN = 2.0
+
+
+def cannot_be_met(model: ModelRecord, request: InferenceRequest, now: float) -> DeadlineUnmeetable | None:
+    """Why a request that arrives can't be answered by its deadline, if that is so: the model's way in, the runs
+    before its own, and its own take longer.
+
+    What is expected is the least that it can take: other models' work on the device is not counted, nor is anything
+    that is not known. Stepped models take as many steps as they please, so nothing is known of them.
+    """
+    resident = model.state is ModelState.RESIDENT
+    left_s = request.deadline_s - now
+    if resident and left_s > model.worst_wait_s:
+        return None
+    if model.stepped:
+        return None
+    wait_s, run_s = _wait_and_run_s(model, request.rows, now)
+    load_s = 0.0 if resident else _way_in_s(model, now)
+    if wait_s + load_s + run_s <= left_s:
+        return None
+    return DeadlineUnmeetable(now - request.arrived_s, left_s, wait_s=wait_s, load_s=load_s, run_s=run_s)
+
+
+def late_already(model: ModelRecord, now: float) -> list[tuple[Entry, DeadlineUnmeetable]]:
+    """Those of the next run who would not be answered in time though it began now."""
+    queue = model.queue
+    head = queue.head
+    if head is None or not _is_known(model, now):
+        return []
+    most_rows = max(1, model.spec.max_batch_size)
+    run_s = model.seconds.expected_s(min(queue.rows, most_rows))
+    _remember(model, model.seconds.expected_s(most_rows))
+    late: list[tuple[Entry, DeadlineUnmeetable]] = []
+    rows = 0
+    for entry in queue:
+        left_s = entry.request.deadline_s - now
+        if left_s < run_s:
+            waited_s = now - entry.request.arrived_s
+            late.append((entry, DeadlineUnmeetable(waited_s, left_s, wait_s=0.0, load_s=0.0, run_s=run_s)))
+            continue
+        rows += entry.request.rows
+        if rows >= most_rows:
+            break
+    return late
+
+
+def _is_known(model: ModelRecord, now: float) -> bool:
+    seconds = model.seconds
+    if model.stepped or seconds.is_empty:
+        return False
+    return now - model.served_s <= max(_KNOWN_FOR_S, _KNOWN_FOR_RUNS * seconds.expected_s(1))
+
+
+def _wait_and_run_s(model: ModelRecord, rows: int, now: float) -> tuple[float, float]:
+    """Seconds until the run that a request would be in, and of that run."""
+    if not _is_known(model, now):
+        return 0.0, 0.0
+    seconds, most_rows = model.seconds, max(1, model.spec.max_batch_size)
+    full_s = seconds.expected_s(most_rows)
+    runs_before, last_rows = divmod(model.queue.rows + rows - 1, most_rows)
+    wait_s = runs_before * full_s
+    if model.run is not None:
+        wait_s += max(0.0, model.run.started_s + seconds.expected_s(model.run.rows) - now)
+    _remember(model, full_s)
+    return wait_s, seconds.expected_s(max(rows, min(last_rows + 1, most_rows)))
+
+
+def _remember(model: ModelRecord, full_s: float) -> None:
+    """Keep what saves most requests a closer look: how long the worst wait is, with a full queue, and a slow run."""
+    runs = 2 + model.spec.queue.max_rows // max(1, model.spec.max_batch_size)
+    model.slow_run_s = _MARGIN * full_s
+    model.worst_wait_s = _MARGIN * runs * full_s
+
+
+def _way_in_s(model: ModelRecord, now: float) -> float:
+    """Seconds that the model's way into memory takes at least, as far as that is known."""
+    measured = model.measured
+    began_s = model.way_began_s
+    if model.state in {ModelState.OFFLOADED, ModelState.OFFLOADING}:
+        return measured.restore_s or 0.0
+    if model.state is ModelState.RESTORING:
+        return max(0.0, began_s + (measured.restore_s or 0.0) - now)
+    if model.state is ModelState.LOADING and model.weights is not None:
+        return max(0.0, began_s + (measured.load_s or 0.0) - now)
+    return measured.load_s or 0.0

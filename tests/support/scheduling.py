@@ -49,6 +49,7 @@ def make_spec(
     growth: int = 0,
     offloads: bool = False,
     batching: BatchingPolicy = BY_WHAT_PAYS,
+    weight: float = 1.0,
 ) -> ModelSpec:
     """steps, growth (of a state, in each step) and offloads are for whoever plays its worker."""
     return ModelSpec(
@@ -67,6 +68,7 @@ def make_spec(
         queue=queue,
         share=share,
         batching=batching,
+        weight=weight,
         preemption=preemption,
         simulated=SimulatedCosts(steps=steps, state_bytes=state),
         parameters={"growth": growth, "offloads": offloads},

@@ -160,6 +160,7 @@ class ModelSpec:
     path: the version's folder; only workers open it.
     fingerprint: changes when the files or the manifest change.
     weights_hint_bytes: size of the weight files on disk; 0 where there are none.
+    weight: its share of its device's seconds, beside the weights of other models of the same priority.
     versions: which of the model's versions are offered: "latest", "all", or their numbers.
     """
 
@@ -180,6 +181,7 @@ class ModelSpec:
     batching: BatchingPolicy = BatchingPolicy()
     share: SharePolicy = SharePolicy()
     preemption: PreemptionPolicy = PreemptionPolicy()
+    weight: float = 1.0
     simulated: SimulatedCosts = SimulatedCosts()
     parameters: Mapping[str, Any] = field(default_factory=dict)
     fingerprint: str = ""

@@ -36,6 +36,7 @@ def spec_of(manifest: Manifest, name: str, version: int, path: Path, files: File
         rate=_rate_policy(manifest.rate_limit),
         batching=_batching_policy(manifest.batching),
         share=_share_policy(manifest),
+        weight=manifest.scheduling.weight,
         preemption=PreemptionPolicy(manifest.scheduling.preemption, manifest.scheduling.max_preemptions),
         simulated=_simulated_costs(manifest.simulated or SimulatedTable()),
         parameters=manifest.parameters,

@@ -15,6 +15,7 @@ MAX_ROWS = 2**20
 MAX_PREEMPTIONS = 1000
 MAX_SECONDS = 7 * 24 * 3600.0
 MAX_PER_S = 1e9
+MIN_WEIGHT, MAX_WEIGHT = 0.001, 1000.0
 MAX_STEPS = 2**20
 
 Seconds = Annotated[float, Field(strict=True, gt=0, le=MAX_SECONDS, allow_inf_nan=False)]
@@ -26,6 +27,7 @@ Dimension = Annotated[int, Field(strict=True, ge=-1, lt=2**31)]
 EXPECTED_SECONDS = f"seconds above 0, at most {MAX_SECONDS:.0f}"
 _EXPECTED_COSTS = f"seconds from 0 to {MAX_SECONDS:.0f}"
 _EXPECTED_PER_S = "a number per second, above 0, at most 1e9"
+_EXPECTED_WEIGHT = f"a number from {MIN_WEIGHT:g} to {MAX_WEIGHT:g}"
 _EXPECTED_SIZES = "a list of rows, each at least 1, ascending"
 _EXPECTED_DEVICES = 'a list of "*", "cpu" or "cuda:N", each once'
 
@@ -123,6 +125,9 @@ class SchedulingTable(Table):
     """Bounds of the queue, how long a request without a deadline may take, and who goes first."""
 
     priority: int = Field(default=3, strict=True, ge=1, le=5, description="1 (highest) to 5")
+    weight: float = Field(
+        default=1.0, strict=True, ge=MIN_WEIGHT, le=MAX_WEIGHT, allow_inf_nan=False, description=_EXPECTED_WEIGHT
+    )
     max_queue_rows: int = Field(default=256, strict=True, ge=1, le=MAX_ROWS, description=f"rows from 1 to {MAX_ROWS}")
     max_queue_bytes: Bytes = Field(default=64 * 1024 * 1024, ge=1, description=EXPECTED_BYTES + ", at least 1")
     default_timeout_s: Seconds = Field(default=30.0, description=EXPECTED_SECONDS)

@@ -80,7 +80,7 @@ class Candidates:
             return True
         head = model.queue.head
         # Of equal priority, whoever came first. Ageing alone puts nobody out.
-        return best == claim.priority and head is not None and self._state.place_of(model, head) > claim.place
+        return best == claim.priority and head is not None and self._state.waiting_place(model, head) > claim.place
 
     def _can_leave(self, model: ModelRecord, claim: Claim) -> bool:
         if model.key == claim.key or model.share.pinned or model.closing or model.killed:
@@ -221,7 +221,7 @@ class Candidates:
             return []
         if not self._can_leave(model, claim) or self.may_go(model, claim):
             return []
-        if head.priority < claim.priority or self._state.place_of(model, head) < claim.place:
+        if head.priority < claim.priority or self._state.waiting_place(model, head) < claim.place:
             return []
         if model.state is ModelState.RESIDENT:
             return [self._weights_victim(Way.EVICT, model, self.freed_bytes(model), now)]

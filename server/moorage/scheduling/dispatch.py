@@ -48,7 +48,7 @@ class Dispatch:
             taken = line.take()
             if self._serve(device, taken, turn, now):
                 if device.short:
-                    self._no_longer_short(device, taken)
+                    self._served_one(device, taken, turn)
             else:
                 passed.append((line, taken))
                 if line is device.ready:
@@ -70,9 +70,10 @@ class Dispatch:
                 claim = self.claim_of(self._state.models[waiter], device, line.place_of(waiter))
                 device.short[waiter] = claim
 
-    def _no_longer_short(self, device: DeviceRecord, taken: _Taken) -> None:
-        """Whoever was served needs nothing kept any more. Those who were passed over for that are looked at again."""
-        if device.short.pop(taken[2], None) is not None:
+    def _served_one(self, device: DeviceRecord, taken: _Taken, turn: Turn) -> None:
+        """Whoever was served needs nothing kept any more. Those who were passed over for that are looked at again, and
+        so is the blocked one, where of what it was to have something was taken by higher priority."""
+        if device.short.pop(taken[2], None) is not None or (turn.blocked and turn.spare_bytes < 0):
             self._state.stir(device.name)
 
     def _first_line(self, device: DeviceRecord, turn: Turn) -> Line[Hashable] | None:

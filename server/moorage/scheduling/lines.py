@@ -20,7 +20,10 @@ class Lines:
             return
         device = self._state.device_of(model)
         ready, arriving = self._ready_place(model), self._arriving_place(model)
-        if model.spec.max_batch_size > 1 and self._gathers(model, device, now, could_run=ready is not None):
+        self._contend(model, device, now, wants=ready is not None or model.run is not None)
+        if (model.spec.max_batch_size > 1 or device.returning) and self._gathers(
+            model, device, now, could_run=ready is not None
+        ):
             ready = None
         changed = device.ready.set(model.key, ready)
         changed = device.arriving.set(model.key, arriving) or changed
@@ -36,16 +39,42 @@ class Lines:
             self._state.end_first_run(model)
             self._state.stir(device.name)
 
+    def _contend(self, model: ModelRecord, device: DeviceRecord, now: float, *, wants: bool) -> None:
+        """Count the model among those who want the device, at the priority of its best work."""
+        priority = 0
+        if wants:
+            waiting = model.queue.best_priority
+            priority = waiting if waiting is not None else model.contends or model.share.priority
+        if priority == model.contends:
+            return
+        weight = model.spec.weight
+        if model.contends:
+            device.contenders.remove(model.contends, weight)
+        elif not self._came_right_back(model, device, now):
+            model.contends_since_s = now
+        if priority:
+            device.contenders.add(priority, weight)
+        model.contends = priority
+
+    def _came_right_back(self, model: ModelRecord, device: DeviceRecord, now: float) -> bool:
+        """Whether its callers were expected, so that it keeps its place as if it had never gone."""
+        returning = device.returning.pop(model.key, None)
+        return returning is not None and now <= returning.until_s
+
     def leave(self, model: ModelRecord) -> None:
         """The model is about to be nowhere."""
         device = self._state.device_of(model)
+        self._contend(model, device, 0.0, wants=False)
         device.ready.drop(model.key)
         device.arriving.drop(model.key)
         device.gathering.pop(model.key, None)
+        device.returning.pop(model.key, None)
 
     def _gathers(self, model: ModelRecord, device: DeviceRecord, now: float, *, could_run: bool) -> bool:
         """Whether the model waits for company before it asks for its turn."""
         until_s = self._patience.until_s(model, device, now) if could_run else None
+        if until_s is None and could_run and device.returning:
+            until_s = self._patience.leaves_until_s(model, device, now)
         if until_s is None:
             if model.company_until_s is not None:
                 model.company_until_s = None
@@ -64,12 +93,12 @@ class Lines:
         head = model.queue.head
         going = [entry.priority for entry in model.active.values() if entry.leaving is None] if model.active else None
         if not going:
-            return self._state.place_of(model, head) if head is not None else None
+            return self._state.waiting_place(model, head) if head is not None else None
         # It had its turn when it last took a step: others of the same priority come first now. Who waits to join
         # joins then, and has a place of its own only by higher priority.
-        place = self._state.place(model, model.served_s, min(going))
+        place = self._state.place(model, max(model.served_s, model.due_s), min(going))
         if head is not None and head.priority < min(going):
-            place = min(place, self._state.place_of(model, head))
+            place = min(place, self._state.waiting_place(model, head))
         return place
 
     def _arriving_place(self, model: ModelRecord) -> float | None:
@@ -83,7 +112,7 @@ class Lines:
         places = []
         head = model.queue.head
         if head is not None:
-            places.append(self._state.place_of(model, head))
+            places.append(self._state.waiting_place(model, head))
         if model.wanted or (absent and head is None):
             places.append(self._state.place(model, model.asked_s, model.share.priority))
         return min(places, default=None)

@@ -129,7 +129,7 @@ class Ready:
         first = None if going(model) else model.queue.head
 
         def may_join(entry: Entry) -> bool:
-            place = self._state.place_of(model, entry)
+            place = self._state.waiting_place(model, entry)
             return entry is first or all(entry.priority < it.priority or place < it.place for it in others)
 
         return may_join

@@ -93,8 +93,9 @@ class ModelRecord:
     room. killed: its process is being ended to make room.
     seconds: of its runs, by their rows. company: callers who are expected back; company_until_s: it could run, and
     waits for them until then.
-    came_s: since when it is in memory; way_in_s: how long its
-    coming took. served_s: when it last had a turn.
+    came_s: since when it is in memory; way_in_s: how long its coming took. served_s: when it last had a turn.
+    due_s: when the next is due, by its share of the device's seconds.
+    contends: at which priority it does; 0 for not at all. contends_since_s: without a break.
     way_began_s: since when it is loaded or restored now. worst_wait_s: no wait for it is taken to be longer, by what
     its runs took lately; slow_run_s: one that takes longer says that this was wrong.
     load_crashes: workers that died while they built it. load_failures: loads in a row that failed; not before
@@ -137,6 +138,9 @@ class ModelRecord:
     worst_wait_s: float = float("inf")
     slow_run_s: float = float("inf")
     served_s: float = float("-inf")
+    due_s: float = float("-inf")
+    contends: int = 0
+    contends_since_s: float = float("-inf")
     load_crashes: int = 0
     load_failures: int = 0
     retry_at_s: float = 0.0

@@ -204,7 +204,7 @@ class Room:
         worker = self._state.workers.get(lease.owner)
         if lease.kind is not LeaseKind.CONTEXT or worker is None or not worker.dedicated:
             return True
-        return any(self._remains(key, claim) for key in worker.models)
+        return any(self._remains(key, claim) or self._keeps_its_place(key) for key in worker.models)
 
     def _remains(self, key: ModelKey, claim: Claim) -> bool:
         """Whether a model's weights don't go for this claim: its own, pinned ones, and those whose going would free
@@ -213,6 +213,11 @@ class Room:
         if key == claim.key or model.share.pinned:
             return True
         return model.state is ModelState.RESIDENT and self._candidates.freed_bytes(model) == 0
+
+    def _keeps_its_place(self, key: ModelKey) -> bool:
+        """Whether a model goes to the host at most, and its process stays, as it would lose what is reserved for it."""
+        model = self._state.models[key]
+        return model.share.reserved_bytes > 0 and not model.closing
 
     def _look_again(self, device: DeviceRecord, claim: Claim, now: float) -> None:
         """Have the device looked at when the first of those who came in lately may go."""

@@ -4,15 +4,17 @@ import math
 from collections.abc import Callable, Iterable
 
 from moorage.domain.errors import ContractBroken, MoorageError, WorkerLost
+from moorage.domain.model import ModelKey
 from moorage.domain.request import RunResult
 from moorage.scheduling.actions import Execute, Run, StepPlan, Succeed
 from moorage.scheduling.batching import form_batch, halves
 from moorage.scheduling.budget import LeaseKind
+from moorage.scheduling.fairness import FEW, Returning, next_due_s
 from moorage.scheduling.prospects import late_already
 from moorage.scheduling.queue import Entry
 from moorage.scheduling.records import ModelRecord
 from moorage.scheduling.requests import Requests
-from moorage.scheduling.state import State
+from moorage.scheduling.state import DeviceRecord, State
 from moorage.scheduling.timers import RunDue
 from moorage.scheduling.workers import Workers
 
@@ -94,8 +96,20 @@ class Runs:
             model.slow_run_s = model.worst_wait_s = math.inf
         if model.spec.max_batch_size > 1:
             model.company.answered(len(run.entries), run_s, now)
+            if not model.queue:
+                self._expect_back(model, now)
         for entry in run.entries:
             self._state.entries.pop(entry.request.request_id, None)
+
+    def _expect_back(self, model: ModelRecord, now: float) -> None:
+        """Others who had more than their share of the device leave it to this model's callers, who come right back."""
+        device = self._state.device_of(model)
+        if not 0 < len(device.ready) <= FEW or model.company.expected() == 0 or model.company.until_s <= now:
+            return
+        device.returning[model.key] = Returning(model.contends, model.company.until_s)
+        for waiter in device.ready:
+            if isinstance(waiter, ModelKey):
+                self._state.touched[waiter] = None
 
     def failed(self, run: Run, error: MoorageError) -> None:
         """A run failed: a lone request is answered with the error, batch-mates are tried again in two halves.
@@ -162,8 +176,17 @@ class Runs:
             self._state.stir(device.name)
             model.run = None
             model.served_s = now
+            self._account(model, device, run.started_s, now)
             self._state.touch(model)
         return run
+
+    def _account(self, model: ModelRecord, device: DeviceRecord, started_s: float, now: float) -> None:
+        """When the model's next turn is due. Never so far off that it would count as of another priority."""
+        if not self._state.policy.by_priority:
+            return
+        times = device.contenders.weight(model.contends) / (device.limits.run_slots * model.spec.weight)
+        most_s = self._state.limits.ageing_s / 2
+        model.due_s = next_due_s((started_s, now), model.due_s, model.contends_since_s, times, most_s)
 
     def alive(self, run: Run) -> list[Entry]:
         """The members that still wait for their answers."""

@@ -38,6 +38,7 @@ preferred_sizes = [4, 8]
 priority = 1
 preemption = "kill"
 max_preemptions = 7
+weight = 2.5
 max_queue_rows = 64
 max_queue_bytes = "1 MiB"
 default_timeout_s = 2.5
@@ -83,6 +84,7 @@ def test_every_key_is_read() -> None:
     assert manifest.scheduling.priority == 1
     assert manifest.scheduling.preemption is Preemption.KILL
     assert manifest.scheduling.max_preemptions == 7
+    assert manifest.scheduling.weight == 2.5
     assert manifest.scheduling.default_timeout_s == 2.5
     assert manifest.placement.isolation is Isolation.DEDICATED
     assert manifest.parameters == {"anything": {"goes": [1, "two"]}}

@@ -214,6 +214,18 @@ def test_with_one_that_is_unloaded_on_demand_others_may_suffice() -> None:
     assert core.unload(guarded) == ["unload guarded/1 on cpu", "unload low/1 on cpu"]
 
 
+def test_one_that_was_made_room_for_is_looked_at_again_where_higher_priority_takes_of_it() -> None:
+    core = Core.on(DeviceLimits(100, run_slots=8), Limits(min_residency_s=0.0, ageing_s=10.0))
+    core.now = 1000.0
+    put_in(core, "small", 20)
+    put_in(core, "large", 40)
+    for name in ("small", "large"):
+        use(core, ModelKey(name, 1), *([900.0] if name == "small" else [900.0, 950.0, 999.0]))
+    assert newcomer(core, 60, priority=2) == ["unload small/1 on cpu"]
+    core.now = 1011.0
+    assert core.hold(1, 5, priority=1) == ["hold 1", "unload large/1 on cpu"]
+
+
 def test_for_higher_priority_even_one_that_came_in_lately_goes() -> None:
     core = Core(Limits(min_residency_s=5.0))
     core.now = 1000.0

@@ -3,7 +3,7 @@
 import pytest
 
 from moorage.domain.errors import MemoryExhausted, ModelNotFound
-from moorage.domain.model import ModelKey, SharePolicy
+from moorage.domain.model import Isolation, ModelKey, SharePolicy
 from moorage.scheduling.events import ModelRegistered
 from moorage.scheduling.state import DeviceLimits
 from tests.support.core import Core
@@ -170,6 +170,16 @@ def test_states_within_what_is_reserved_for_their_model_give_way_to_nobody() -> 
     assert core.step(low) == ["step 1 2"]
     assert core.step(other) == ["drop 3"]
     assert "hold 1" in core.dropped(3, key=other)
+
+
+def test_the_process_of_a_model_that_has_something_reserved_is_not_counted_on() -> None:
+    core = Core.on(DeviceLimits(60, context_bytes=5, host_bytes=100, run_slots=8), UNGUARDED)
+    alone = make_spec(
+        "alone", weights=11, offloads=True, isolation=Isolation.DEDICATED, share=SharePolicy(reserved_bytes=10)
+    )
+    core.resident(alone)
+    asking = core.resident(make_spec("asking", weights=10, fixed=31))
+    assert core.ask(1, asking) == ["fail 1: MemoryExhausted"]
 
 
 # What a device offers.

@@ -1,0 +1,55 @@
+"""Whose turn comes when several models of one priority want a device: each has its share of the device's seconds.
+
+With weights w and W, its own and of all who want the device at that priority, and s runs at once, a model's share of
+the time is s w / W: so a run of d seconds is what d W / (s w) seconds bring it, and its next is due so much after this
+one was. Turns are taken in the order in which they are due. That is the virtual clock (Zhang, SIGCOMM 1990) on what
+runs really took, so that nobody has to know beforehand. Its fault, that who used what nobody wanted is punished for it
+later, is mended as in start-time fair queueing (Goyal, Vin and Cheng, SIGCOMM 1996): a run that began before it was due
+counts from where it began, and nothing is saved up by a model that asked for nothing.
+"""
+
+from typing import NamedTuple
+
+# With more who want the device the share of any one is small, and so is what it loses while its callers come back.
+FEW = 8
+
+
+class Returning(NamedTuple):
+    """A model whose callers are expected back, at which priority, and until when."""
+
+    priority: int
+    until_s: float
+
+
+class Contenders:
+    """The weights of those who want one device: they run there, or could."""
+
+    __slots__ = ("_weights",)
+
+    def __init__(self) -> None:
+        self._weights: dict[int, float] = {}
+
+    def add(self, priority: int, weight: float) -> None:
+        self._weights[priority] = self._weights.get(priority, 0.0) + weight
+
+    def remove(self, priority: int, weight: float) -> None:
+        left = self._weights[priority] - weight
+        if left > weight * 1e-9:
+            self._weights[priority] = left
+        else:
+            del self._weights[priority]
+
+    def weight(self, priority: int) -> float:
+        """Of all of that priority together."""
+        return self._weights.get(priority, 0.0)
+
+
+def next_due_s(run: tuple[float, float], due_s: float, since_s: float, times: float, most_s: float) -> float:
+    """When a model's next turn is due after a run: at its end where the model has the device to itself.
+
+    run: when it began and ended. due_s: when it was due. since_s: since when the model wants the device without a
+    break. times: W / (s w), as above. most_s: nobody is ahead or behind by more.
+    """
+    started_s, ended_s = run
+    was_due_s = min(started_s, max(due_s, since_s, started_s - most_s))
+    return min(was_due_s + (ended_s - started_s) * max(1.0, times), ended_s + most_s)

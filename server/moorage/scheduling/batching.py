@@ -38,7 +38,8 @@ def form_batch(waiting: Iterable[Entry], spec: ModelSpec, *, free_bytes: float, 
         size_bytes += request.size_bytes
         if request.batch_key is None:
             break
-    return _cut(batch, rows, spec.batching.preferred_sizes)
+    sizes = spec.batching.preferred_sizes
+    return _cut(batch, rows, sizes) if sizes else batch
 
 
 def _cut(batch: list[Entry], rows: int, sizes: Sequence[int]) -> list[Entry]:

@@ -8,10 +8,16 @@ later, is mended as in start-time fair queueing (Goyal, Vin and Cheng, SIGCOMM 1
 counts from where it began, and nothing is saved up by a model that asked for nothing.
 """
 
+from dataclasses import dataclass
 from typing import NamedTuple
 
-# With more who want the device the share of any one is small, and so is what it loses while its callers come back.
-FEW = 8
+
+@dataclass(slots=True)
+class MeanWeight:
+    """Of those who wait for a device, others than of one priority counted as nothing; uses: for so many it is good."""
+
+    weight: float = 0.0
+    uses: int = 0
 
 
 class Returning(NamedTuple):
@@ -21,31 +27,8 @@ class Returning(NamedTuple):
     until_s: float
 
 
-class Contenders:
-    """The weights of those who want one device: they run there, or could."""
-
-    __slots__ = ("_weights",)
-
-    def __init__(self) -> None:
-        self._weights: dict[int, float] = {}
-
-    def add(self, priority: int, weight: float) -> None:
-        self._weights[priority] = self._weights.get(priority, 0.0) + weight
-
-    def remove(self, priority: int, weight: float) -> None:
-        left = self._weights[priority] - weight
-        if left > weight * 1e-9:
-            self._weights[priority] = left
-        else:
-            del self._weights[priority]
-
-    def weight(self, priority: int) -> float:
-        """Of all of that priority together."""
-        return self._weights.get(priority, 0.0)
-
-
 def next_due_s(run: tuple[float, float], due_s: float, since_s: float, times: float, most_s: float) -> float:
-    """When a model's next turn is due after a run: at its end where the model has the device to itself.
+    """When a model's next turn is due after a run, where others wait for the device.
 
     run: when it began and ended. due_s: when it was due. since_s: since when the model wants the device without a
     break. times: W / (s w), as above. most_s: nobody is ahead or behind by more.

@@ -1,7 +1,7 @@
 """Who waits for something of a device, in the order of their places."""
 
 import heapq
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Generic, TypeVar
 
 Waiter = TypeVar("Waiter")
@@ -28,6 +28,10 @@ class Line(Generic[Waiter]):
     def __iter__(self) -> Iterator[Waiter]:
         """In order. Sorts: for views and tests."""
         return iter([waiter for _, _, waiter in sorted(self._entries.values(), key=lambda entry: entry[:2])])
+
+    def waiters(self) -> Iterable[Waiter]:
+        """In no particular order. Not to be changed meanwhile."""
+        return self._entries
 
     def place_of(self, waiter: Waiter) -> float:
         """Raises KeyError if they do not wait."""

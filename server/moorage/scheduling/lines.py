@@ -5,6 +5,7 @@ from moorage.scheduling.patience import Patience
 from moorage.scheduling.records import ModelRecord
 from moorage.scheduling.state import DeviceRecord, State
 from moorage.scheduling.timers import CompanyDue
+from moorage.scheduling.turns import Turns
 
 
 class Lines:
@@ -13,6 +14,7 @@ class Lines:
     def __init__(self, state: State, patience: Patience) -> None:
         self._state = state
         self._patience = patience
+        self._turns = Turns(state)
 
     def refresh(self, model: ModelRecord, now: float) -> None:
         """Put a placed model where it waits now."""
@@ -20,7 +22,6 @@ class Lines:
             return
         device = self._state.device_of(model)
         ready, arriving = self._ready_place(model), self._arriving_place(model)
-        self._contend(model, device, now, wants=ready is not None or model.run is not None)
         if (model.spec.max_batch_size > 1 or device.returning) and self._gathers(
             model, device, now, could_run=ready is not None
         ):
@@ -39,32 +40,9 @@ class Lines:
             self._state.end_first_run(model)
             self._state.stir(device.name)
 
-    def _contend(self, model: ModelRecord, device: DeviceRecord, now: float, *, wants: bool) -> None:
-        """Count the model among those who want the device, at the priority of its best work."""
-        priority = 0
-        if wants:
-            waiting = model.queue.best_priority
-            priority = waiting if waiting is not None else model.contends or model.share.priority
-        if priority == model.contends:
-            return
-        weight = model.spec.weight
-        if model.contends:
-            device.contenders.remove(model.contends, weight)
-        elif not self._came_right_back(model, device, now):
-            model.contends_since_s = now
-        if priority:
-            device.contenders.add(priority, weight)
-        model.contends = priority
-
-    def _came_right_back(self, model: ModelRecord, device: DeviceRecord, now: float) -> bool:
-        """Whether its callers were expected, so that it keeps its place as if it had never gone."""
-        returning = device.returning.pop(model.key, None)
-        return returning is not None and now <= returning.until_s
-
     def leave(self, model: ModelRecord) -> None:
         """The model is about to be nowhere."""
         device = self._state.device_of(model)
-        self._contend(model, device, 0.0, wants=False)
         device.ready.drop(model.key)
         device.arriving.drop(model.key)
         device.gathering.pop(model.key, None)
@@ -74,7 +52,7 @@ class Lines:
         """Whether the model waits for company before it asks for its turn."""
         until_s = self._patience.until_s(model, device, now) if could_run else None
         if until_s is None and could_run and device.returning:
-            until_s = self._patience.leaves_until_s(model, device, now)
+            until_s = self._turns.leaves_until_s(model, device, now)
         if until_s is None:
             if model.company_until_s is not None:
                 model.company_until_s = None

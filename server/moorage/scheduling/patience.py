@@ -37,25 +37,6 @@ class Patience:
         until_s = min(until_s, self._latest_start_s(model))
         return until_s if until_s > now else None
 
-    def leaves_until_s(self, model: ModelRecord, device: DeviceRecord, now: float) -> float | None:
-        """Until when a model that has had more than its share of the device leaves it to one whose callers are about to
-        come back; None where it may go on at once.
-
-        Else a model with few callers would never have anything waiting when its turn comes, and lose its share. To
-        keep the device idle for that moment is anticipatory scheduling (Iyer and Druschel, SOSP 2001).
-        """
-        latest_s = now
-        for key, (priority, until_s) in tuple(device.returning.items()):
-            other = self._state.models.get(key)
-            if other is None or other.contends or until_s <= now:
-                del device.returning[key]
-            elif priority == model.contends and other.due_s < model.due_s:
-                latest_s = max(latest_s, until_s)
-        if model.closing or self._state.draining or device.short or model.first_run is not None:
-            return None
-        until_s = min(latest_s, model.due_s)
-        return until_s if until_s > now else None
-
     def _latest_start_s(self, model: ModelRecord) -> float:
         """By when a run has to begin, so that nobody misses their deadline by what it takes."""
         run_s = 0.0 if model.seconds.is_empty else model.seconds.expected_s(model.spec.max_batch_size)

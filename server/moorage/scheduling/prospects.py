@@ -12,6 +12,7 @@ _KNOWN_FOR_S = 1.0
 _KNOWN_FOR_RUNS = 2.0
 # Deadlines so many times further off than the worst wait need no closer look.
 _MARGIN = 2.0
+_LEAST_ROWS = 256
 
 
 def cannot_be_met(model: ModelRecord, request: InferenceRequest, now: float) -> DeadlineUnmeetable | None:
@@ -19,12 +20,11 @@ def cannot_be_met(model: ModelRecord, request: InferenceRequest, now: float) -> 
     before its own, and its own take longer.
 
     What is expected is the least that it can take: other models' work on the device is not counted, nor is anything
-    that is not known. Stepped models take as many steps as they please, so nothing is known of them.
+    that is not known. Stepped models take as many steps as they please, so nothing is known of them. Only where
+    needs_a_look().
     """
     resident = model.state is ModelState.RESIDENT
     left_s = request.deadline_s - now
-    if resident and left_s > model.worst_wait_s:
-        return None
     if model.stepped:
         return None
     wait_s, run_s = _wait_and_run_s(model, request.rows, now)
@@ -78,9 +78,16 @@ def _wait_and_run_s(model: ModelRecord, rows: int, now: float) -> tuple[float, f
     return wait_s, seconds.expected_s(max(rows, min(last_rows + 1, most_rows)))
 
 
+def needs_a_look(model: ModelRecord, left_s: float) -> bool:
+    """Whether a request with so many seconds left might be one that can't be answered in time. Most are not."""
+    return left_s < model.worst_wait_s or model.queue.rows > model.worst_wait_rows
+
+
 def _remember(model: ModelRecord, full_s: float) -> None:
-    """Keep what saves most requests a closer look: how long the worst wait is, with a full queue, and a slow run."""
-    runs = 2 + model.spec.queue.max_rows // max(1, model.spec.max_batch_size)
+    """Keep what saves most requests a closer look: how long the worst wait is, with twice as many waiting as now, and
+    what a slow run takes."""
+    model.worst_wait_rows = _LEAST_ROWS + 2 * model.queue.rows
+    runs = 2 + model.worst_wait_rows // max(1, model.spec.max_batch_size)
     model.slow_run_s = _MARGIN * full_s
     model.worst_wait_s = _MARGIN * runs * full_s
 

@@ -2,7 +2,7 @@
 
 import heapq
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
@@ -91,15 +91,26 @@ class ModelQueue:
     def refusal(self, request: InferenceRequest, now: float) -> QueueFull | None:
         """Why the queue can't take this request now, if it can't. An empty queue takes any single request, as far as
         the server's other queues leave room for it."""
-        own = _full(self._model, self, self._policy, self._drain, request, now)
-        return own or _full("", self._totals, self._totals, self._totals.drain, request, now)
+        totals, policy = self._totals, self._policy
+        if not totals.rows:
+            return None
+        rows, size_bytes = request.rows, request.size_bytes
+        if self._classes and (self.rows + rows > policy.max_rows or self.size_bytes + size_bytes > policy.max_bytes):
+            return _full(self._model, self, policy, self._drain, request, now)
+        if totals.rows + rows > totals.max_rows or totals.size_bytes + size_bytes > totals.max_bytes:
+            return _full("", totals, totals, totals.drain, request, now)
+        return None
 
-    def left(self, rows: int, now: float) -> None:
-        """Rows of it went into a run."""
+    def left(self, entries: Sequence[Entry], now: float) -> None:
+        """Some that were taken out went into a run."""
+        if not self._totals.rows:
+            return
+        rows = 0
+        for entry in entries:
+            rows += entry.request.rows
+        self._totals.drain.left(rows, now)
         if self._classes:
             self._drain.left(rows, now)
-        if self._totals.rows:
-            self._totals.drain.left(rows, now)
 
     @property
     def head(self) -> Entry | None:
@@ -141,7 +152,7 @@ class ModelQueue:
         if not entries:
             del self._classes[entry.priority]
         self._count(entry, -1)
-        if not self._classes:
+        if self._drain.is_known and not self._classes:
             self._drain.emptied()
 
     def _count(self, entry: Entry, sign: int) -> None:
@@ -151,7 +162,7 @@ class ModelQueue:
         totals = self._totals
         totals.rows += rows
         totals.size_bytes += size_bytes
-        if not totals.rows:
+        if totals.drain.is_known and not totals.rows:
             totals.drain.emptied()
 
     def check_integrity(self) -> None:
@@ -175,12 +186,10 @@ class _Bounds(Protocol):
 
 def _full(
     model: str, waiting: _Waiting, bounds: _Bounds, drain: Drain, request: InferenceRequest, now: float
-) -> QueueFull | None:
-    """Whether what waits leaves no room for a request, and when it will, as fast as it drains now."""
+) -> QueueFull:
+    """That what waits leaves no room for a request, and when it will, as fast as it drains now."""
     excess_rows = waiting.rows + request.rows - bounds.max_rows
     excess_bytes = waiting.size_bytes + request.size_bytes - bounds.max_bytes
-    if not waiting.rows or (excess_rows <= 0 and excess_bytes <= 0):
-        return None
     if excess_rows > 0:
         retry_after_s = drain.wait_s(min(excess_rows, waiting.rows), now)
         figures = ("rows", waiting.rows, request.rows, bounds.max_rows)

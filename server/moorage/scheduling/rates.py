@@ -31,7 +31,7 @@ class _Bucket:
 
 
 class RateLimit:
-    """Requests and rows of one model. Without either limit it refuses nobody."""
+    """Requests and rows of one model. One without limits needs none of this."""
 
     __slots__ = ("_buckets", "_model")
 
@@ -44,8 +44,6 @@ class RateLimit:
 
     def refusal(self, rows: int, now: float) -> RateLimited | None:
         """Why a request of so many rows can't be taken now; None if it can, and then it is counted."""
-        if not self._buckets:
-            return None
         counts = {"requests": 1, "rows": rows}
         for unit, bucket in self._buckets.items():
             missing_s = bucket.missing_s(counts[unit], now)

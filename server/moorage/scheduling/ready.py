@@ -54,9 +54,6 @@ class Ready:
         device = self._state.device_of(model)
         if self._leaves_the_slot(device, model):
             return False
-        if not model.stepped and self._runs.refuse_late(model, now):
-            turn.refused = True
-            return True
         if self._start(device, model, place, turn, now):
             return True
         if turn.blocked and not self._goes_on(model, turn):

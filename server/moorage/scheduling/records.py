@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from moorage.domain.errors import MoorageError
-from moorage.domain.model import Footprint, ModelKey, ModelSpec, ModelState, SharePolicy
+from moorage.domain.model import Footprint, ModelKey, ModelSpec, ModelState, RatePolicy, SharePolicy
 from moorage.scheduling.actions import Run
 from moorage.scheduling.budget import Lease
 from moorage.scheduling.company import Company
@@ -94,10 +94,11 @@ class ModelRecord:
     seconds: of its runs, by their rows. company: callers who are expected back; company_until_s: it could run, and
     waits for them until then.
     came_s: since when it is in memory; way_in_s: how long its coming took. served_s: when it last had a turn.
-    due_s: when the next is due, by its share of the device's seconds.
-    contends: at which priority it does; 0 for not at all. contends_since_s: without a break.
+    due_s: when the next is due, by its share of the device's seconds. back_until_s: callers who come by then had only
+    gone for a moment.
     way_began_s: since when it is loaded or restored now. worst_wait_s: no wait for it is taken to be longer, by what
-    its runs took lately; slow_run_s: one that takes longer says that this was wrong.
+    its runs took lately, with up to worst_wait_rows waiting. slow_run_s: a run that takes longer says that this is
+    wrong; 0 where nothing is known.
     load_crashes: workers that died while they built it. load_failures: loads in a row that failed; not before
     retry_at_s is it tried again.
     failure: why it must not stay, decided while a worker still holds its memory.
@@ -107,7 +108,7 @@ class ModelRecord:
     key: ModelKey
     spec: ModelSpec
     queue: ModelQueue
-    rate: RateLimit
+    rate: RateLimit | None
     company: Company
     seconds: RunSeconds
     share: SharePolicy
@@ -136,11 +137,11 @@ class ModelRecord:
     way_in_s: float = 0.0
     way_began_s: float = 0.0
     worst_wait_s: float = float("inf")
-    slow_run_s: float = float("inf")
+    worst_wait_rows: int = 0
+    slow_run_s: float = 0.0
     served_s: float = float("-inf")
     due_s: float = float("-inf")
-    contends: int = 0
-    contends_since_s: float = float("-inf")
+    back_until_s: float = float("-inf")
     load_crashes: int = 0
     load_failures: int = 0
     retry_at_s: float = 0.0
@@ -161,7 +162,7 @@ def new_model(
         key=key,
         spec=spec,
         queue=ModelQueue(key.name, spec.queue, totals),
-        rate=RateLimit(key.name, spec.rate),
+        rate=RateLimit(key.name, spec.rate) if spec.rate != RatePolicy() else None,
         company=Company(),
         seconds=RunSeconds(),
         share=share,

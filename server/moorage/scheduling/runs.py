@@ -4,18 +4,17 @@ import math
 from collections.abc import Callable, Iterable
 
 from moorage.domain.errors import ContractBroken, MoorageError, WorkerLost
-from moorage.domain.model import ModelKey
 from moorage.domain.request import RunResult
 from moorage.scheduling.actions import Execute, Run, StepPlan, Succeed
 from moorage.scheduling.batching import form_batch, halves
 from moorage.scheduling.budget import LeaseKind
-from moorage.scheduling.fairness import FEW, Returning, next_due_s
 from moorage.scheduling.prospects import late_already
 from moorage.scheduling.queue import Entry
 from moorage.scheduling.records import ModelRecord
 from moorage.scheduling.requests import Requests
-from moorage.scheduling.state import DeviceRecord, State
+from moorage.scheduling.state import State
 from moorage.scheduling.timers import RunDue
+from moorage.scheduling.turns import Turns
 from moorage.scheduling.workers import Workers
 
 MayJoin = Callable[[Entry], bool]
@@ -29,6 +28,7 @@ class Runs:
         self._state = state
         self._requests = requests
         self._workers = workers
+        self._turns = Turns(state)
 
     def needed_bytes(self, model: ModelRecord, first: Entry | None) -> int:
         """What the smallest next run takes: that of the request whose turn it is."""
@@ -36,29 +36,27 @@ class Runs:
 
     def start(self, model: ModelRecord, room_bytes: float, now: float, may_join: MayJoin | None = None) -> bool:
         """Begin the next run with as many requests as fit the room; whether the first of them did."""
-        waiting = model.queue if may_join is None else filter(may_join, model.queue)
-        batch = form_batch(
-            waiting, model.spec, free_bytes=room_bytes, max_input_bytes=self._state.limits.max_input_bytes
-        )
+        batch = self._batch(model, room_bytes, may_join)
+        latest_s = now + model.slow_run_s
+        for entry in batch:
+            if entry.request.deadline_s < latest_s:
+                batch = self._batch(model, room_bytes, may_join) if self._refuse_late(model, now) else batch
+                break
         if not batch:
             return False
         for entry in batch:
             model.queue.remove(entry)
-        model.queue.left(sum(entry.request.rows for entry in batch), now)
+        model.queue.left(batch, now)
         self.begin(model, batch, None, now)
         return True
 
-    def refuse_late(self, model: ModelRecord, now: float) -> bool:
+    def _batch(self, model: ModelRecord, room_bytes: float, may_join: MayJoin | None) -> list[Entry]:
+        waiting = model.queue if may_join is None else filter(may_join, model.queue)
+        most_bytes = self._state.limits.max_input_bytes
+        return form_batch(waiting, model.spec, free_bytes=room_bytes, max_input_bytes=most_bytes)
+
+    def _refuse_late(self, model: ModelRecord, now: float) -> bool:
         """Refuse those of the next run who would not be answered in time even if it began now; whether any were."""
-        latest_s, rows, most_rows = now + model.slow_run_s, 0, model.spec.max_batch_size
-        for entry in model.queue:
-            if entry.request.deadline_s < latest_s:
-                break
-            rows += entry.request.rows
-            if rows >= most_rows:
-                return False
-        else:
-            return False
         late = late_already(model, now)
         for entry, error in late:
             self._requests.refuse(model, entry, error)
@@ -93,23 +91,13 @@ class Runs:
         run_s = now - run.started_s
         model.seconds.note(run.rows, run_s)
         if run_s > model.slow_run_s:
-            model.slow_run_s = model.worst_wait_s = math.inf
+            model.slow_run_s, model.worst_wait_s = 0.0, math.inf
         if model.spec.max_batch_size > 1:
             model.company.answered(len(run.entries), run_s, now)
             if not model.queue:
-                self._expect_back(model, now)
+                self._turns.expect_back(model, run, now)
         for entry in run.entries:
             self._state.entries.pop(entry.request.request_id, None)
-
-    def _expect_back(self, model: ModelRecord, now: float) -> None:
-        """Others who had more than their share of the device leave it to this model's callers, who come right back."""
-        device = self._state.device_of(model)
-        if not 0 < len(device.ready) <= FEW or model.company.expected() == 0 or model.company.until_s <= now:
-            return
-        device.returning[model.key] = Returning(model.contends, model.company.until_s)
-        for waiter in device.ready:
-            if isinstance(waiter, ModelKey):
-                self._state.touched[waiter] = None
 
     def failed(self, run: Run, error: MoorageError) -> None:
         """A run failed: a lone request is answered with the error, batch-mates are tried again in two halves.
@@ -175,18 +163,11 @@ class Runs:
             device.runs -= 1
             self._state.stir(device.name)
             model.run = None
+            if self._state.policy.by_priority:
+                model.due_s = self._turns.next_due_s(model, device, run, now) if device.ready else now
             model.served_s = now
-            self._account(model, device, run.started_s, now)
             self._state.touch(model)
         return run
-
-    def _account(self, model: ModelRecord, device: DeviceRecord, started_s: float, now: float) -> None:
-        """When the model's next turn is due. Never so far off that it would count as of another priority."""
-        if not self._state.policy.by_priority:
-            return
-        times = device.contenders.weight(model.contends) / (device.limits.run_slots * model.spec.weight)
-        most_s = self._state.limits.ageing_s / 2
-        model.due_s = next_due_s((started_s, now), model.due_s, model.contends_since_s, times, most_s)
 
     def alive(self, run: Run) -> list[Entry]:
         """The members that still wait for their answers."""

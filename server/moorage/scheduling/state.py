@@ -8,7 +8,7 @@ from moorage.domain.model import TRANSITIONS, ModelKey, ModelState
 from moorage.scheduling.actions import Action, ModelChanged, Run
 from moorage.scheduling.budget import DeviceBudget, Lease
 from moorage.scheduling.claims import Claim
-from moorage.scheduling.fairness import Contenders, Returning
+from moorage.scheduling.fairness import MeanWeight, Returning
 from moorage.scheduling.line import Line
 from moorage.scheduling.policy import MOORAGE, Policy, Waiting
 from moorage.scheduling.queue import Entry, QueueTotals
@@ -86,8 +86,8 @@ class DeviceRecord:
     wait for memory only.
     short: who waits for memory that room is being made for, and how much they need.
     gathering: models that could run, and wait for company.
-    contenders: the weights of those who run on it or could. returning: models whose callers were all answered and are
-    expected back.
+    returning: models whose callers were all answered and are expected back. mean_weights: of those who wait, by
+    priority.
     guarded_until_s: when a waiter may put out somebody who came in too lately now.
     """
 
@@ -102,8 +102,8 @@ class DeviceRecord:
     short: dict[Hashable, Claim] = field(default_factory=dict)
     gathering: dict[ModelKey, None] = field(default_factory=dict)
     guarded_until_s: float | None = None
-    contenders: Contenders = field(default_factory=Contenders)
     returning: dict[ModelKey, Returning] = field(default_factory=dict)
+    mean_weights: dict[int, MeanWeight] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.budget = DeviceBudget(self.name, self.limits.capacity_bytes)
@@ -177,11 +177,17 @@ class State:
         return self.policy.place(Waiting(arrived_s, priority, model.served_s), self.limits.ageing_s)
 
     def waiting_place(self, model: ModelRecord, entry: Entry) -> float:
-        """The place in its device's lines of a request that waits: not before its model's next turn is due."""
-        return self.place(model, max(entry.request.arrived_s, model.due_s), entry.priority)
+        """The place in its device's lines of a request that waits: not before its model's next turn is due.
+
+        Places count in seconds, and who comes later has a later one by as much.
+        """
+        place, early_s = self.place_of(model, entry), model.due_s - entry.request.arrived_s
+        return place + early_s if early_s > 0 else place
 
     def place_of(self, model: ModelRecord, entry: Entry) -> float:
         """The place that a request came in at, which counts where it runs."""
+        if self.policy.by_priority:
+            return entry.place
         return self.place(model, entry.request.arrived_s, entry.priority)
 
     def worker_of(self, model: ModelRecord) -> WorkerRecord | None:

@@ -56,7 +56,7 @@ class Steps:
         if not members and not joiners:
             return False
         self._take_states(model, members, joiners)
-        model.queue.left(sum(entry.request.rows for entry in joiners), now)
+        model.queue.left(joiners, now)
         starting = tuple(entry for entry in joiners if entry.host is None)
         resuming = tuple(entry for entry in joiners if entry.host is not None)
         self._runs.begin(model, members + joiners, StepPlan(starting, resuming), now)

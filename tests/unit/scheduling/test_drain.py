@@ -1,7 +1,7 @@
 import pytest
 
 from moorage.domain.model import QueuePolicy
-from moorage.scheduling.drain import DEPARTURES_KEPT, UNKNOWN_S, Drain
+from moorage.scheduling.drain import DEPARTURES, UNKNOWN_S, Drain
 from moorage.scheduling.state import Limits
 from tests.support.core import Core
 from tests.support.scheduling import make_request, make_spec
@@ -19,7 +19,7 @@ def test_nothing_is_known_before_the_second_departure() -> None:
     assert drained(8, 1.0, 1).wait_s(1, 5.0) == UNKNOWN_S
 
 
-@pytest.mark.parametrize("times", [2, DEPARTURES_KEPT, 3 * DEPARTURES_KEPT])
+@pytest.mark.parametrize("times", [2, DEPARTURES, DEPARTURES + 1, 3 * DEPARTURES + 7])
 def test_the_rate_is_that_of_the_latest_departures(times: int) -> None:
     drain = drained(8, 0.5, times)
     now = 0.5 * (times - 1)

@@ -1,0 +1,101 @@
+"""Whose turn comes, and who leaves it to others for a moment, when models of one priority share a device."""
+
+from itertools import islice
+
+from moorage.domain.model import ModelKey
+from moorage.scheduling.actions import Run
+from moorage.scheduling.fairness import MeanWeight, Returning, next_due_s
+from moorage.scheduling.records import ModelRecord
+from moorage.scheduling.state import DeviceRecord, State
+
+# With more who wait the share of any one is small, and so is what it loses while its callers come back.
+_FEW = 8
+# Of more who wait the weights are estimated: from so many of them, and for so many runs.
+_SAMPLE = 32
+_NEVER = float("-inf")
+
+
+class Turns:
+    """Looks at what runs took, beside those who waited meanwhile."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+
+    def next_due_s(self, model: ModelRecord, device: DeviceRecord, run: Run, now: float) -> float:
+        """When the next turn of a model is due that has just ended a run while others waited.
+
+        Never so far off that it would count as of another priority.
+        """
+        first = run.entries[0]
+        came_s = first.request.arrived_s
+        never_gone = came_s <= model.served_s or came_s <= model.back_until_s
+        weight = model.spec.weight
+        of_all = weight + self._others_weight(model, device, first.priority)
+        times = of_all / (device.limits.run_slots * weight)
+        since_s = _NEVER if never_gone else came_s
+        return next_due_s((run.started_s, now), model.due_s, since_s, times, self._state.limits.ageing_s / 2)
+
+    def _others_weight(self, model: ModelRecord, device: DeviceRecord, priority: int) -> float:
+        """Of those who wait for the device, or run there, at the same priority."""
+        count = len(device.ready)
+        weight = self._weight_of(device, priority) if count <= _FEW else count * self._mean_weight(device, priority)
+        if device.runs > 0:
+            keys = {run.key for run in self._state.runs.values()}
+            running = [device.models[key] for key in keys if key in device.models and key != model.key]
+            weight += sum(other.spec.weight for other in running if _priority(other) == priority)
+        return weight
+
+    def _weight_of(self, device: DeviceRecord, priority: int, most: int | None = None) -> float:
+        models = self._state.models
+        waiting = [models[key] for key in islice(device.ready.waiters(), most) if isinstance(key, ModelKey)]
+        return sum(other.spec.weight for other in waiting if _priority(other) == priority)
+
+    def _mean_weight(self, device: DeviceRecord, priority: int) -> float:
+        """Of one who waits, those of other priorities counted as nothing: from a sample, that is good for some runs."""
+        mean = device.mean_weights.get(priority)
+        if mean is None:
+            mean = device.mean_weights[priority] = MeanWeight()
+        if mean.uses == 0:
+            size = min(_SAMPLE, len(device.ready))
+            mean.weight, mean.uses = self._weight_of(device, priority, size) / size, _SAMPLE
+        mean.uses -= 1
+        return mean.weight
+
+    def expect_back(self, model: ModelRecord, run: Run, now: float) -> None:
+        """Others who had more than their share of the device leave it to this model's callers, who come right back."""
+        device = self._state.device_of(model)
+        until_s = model.company.until_s
+        if not 0 < len(device.ready) <= _FEW or until_s <= now or model.company.expected() == 0:
+            return
+        model.back_until_s = until_s
+        device.returning[model.key] = Returning(run.entries[0].priority, until_s)
+        for waiter in device.ready.waiters():
+            if isinstance(waiter, ModelKey):
+                self._state.touched[waiter] = None
+
+    def leaves_until_s(self, model: ModelRecord, device: DeviceRecord, now: float) -> float | None:
+        """Until when a model that has had more than its share of the device leaves it to one whose callers are about to
+        come back; None where it may go on at once.
+
+        Else a model with few callers would never have anything waiting when its turn comes, and lose its share. To
+        keep the device idle for that moment is anticipatory scheduling (Iyer and Druschel, SOSP 2001).
+        """
+        latest_s = now
+        for key, (priority, until_s) in tuple(device.returning.items()):
+            other = self._state.models.get(key)
+            if other is None or other.run is not None or other.queue or until_s <= now:
+                del device.returning[key]
+            elif priority == _priority(model) and other.due_s < model.due_s:
+                latest_s = max(latest_s, until_s)
+        if model.closing or self._state.draining or device.short or model.first_run is not None:
+            return None
+        until_s = min(latest_s, model.due_s)
+        return until_s if until_s > now else None
+
+
+def _priority(model: ModelRecord) -> int:
+    """Of its best work."""
+    if model.queue:
+        return model.queue.best_priority or model.share.priority
+    running = model.run.entries if model.run is not None else model.active.values()
+    return min((entry.priority for entry in running), default=model.share.priority)

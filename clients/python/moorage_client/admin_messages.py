@@ -113,7 +113,9 @@ def _model(message: pb.Model) -> ModelStatus:
         policy=policy_of(message.policy),
         waiting_rows=message.waiting_rows,
         running_requests=message.running_requests,
-        residency_counts=ResidencyCounts(counts.loads, counts.evictions, counts.restores, counts.preemptions),
+        residency_counts=ResidencyCounts(
+            counts.loads, counts.evictions, counts.restores, counts.preemptions, counts.out_of_memory
+        ),
     )
 
 

@@ -23,13 +23,14 @@ class ModelPolicy:
 @dataclass(frozen=True, slots=True)
 class ResidencyCounts:
     """How often since the server started: brought in from disk, put out, brought back from host memory, and how
-    often a request of the model gave way to work of higher priority.
+    often a request of the model gave way to work of higher priority, and a run of it found no memory.
     """
 
     loads: int
     evictions: int
     restores: int
     preemptions: int
+    out_of_memory: int = 0
 
 
 @dataclass(frozen=True, slots=True)

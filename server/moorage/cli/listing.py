@@ -21,7 +21,7 @@ class Row:
 
     state: READY, LOADING, UNLOADING or UNAVAILABLE. residency: where its weights are.
     memory_bytes: all that it holds on its device. leased_bytes: the same by kind.
-    loads to preemptions: how often since the server started; see ResidencyCounts of moorage.v1.
+    loads to out_of_memory: how often since the server started; see ResidencyCounts of moorage.v1.
     """
 
     name: str
@@ -44,6 +44,7 @@ class Row:
     evictions: int = 0
     restores: int = 0
     preemptions: int = 0
+    out_of_memory: int = 0
 
 
 def rows_of(client: "SyncClient") -> list[Row]:

@@ -47,12 +47,13 @@ class ModelStatistics:
 @dataclass(frozen=True, slots=True)
 class ResidencyCounts:
     """How often since the server started: brought in from disk, put out, brought back from the host, and how often
-    a request of the model gave way to work of higher priority."""
+    a request of the model gave way to work of higher priority, and a run of it found no memory."""
 
     loads: int = 0
     evictions: int = 0
     restores: int = 0
     preemptions: int = 0
+    out_of_memory: int = 0
 
 
 @dataclass(frozen=True, slots=True)

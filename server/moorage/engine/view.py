@@ -63,7 +63,7 @@ def _model(engine: Engine, serving: Serving) -> ModelSnapshot:
 
 def _counts(record: ModelRecord) -> ResidencyCounts:
     counts = record.counts
-    return ResidencyCounts(counts.loads, counts.evictions, counts.restores, counts.preemptions)
+    return ResidencyCounts(counts.loads, counts.evictions, counts.restores, counts.preemptions, counts.out_of_memory)
 
 
 def _leased(record: ModelRecord) -> dict[str, int]:

@@ -91,7 +91,11 @@ def _model(model: ModelSnapshot, *, draining: bool) -> pb.Model:
         waiting_rows=model.waiting_rows,
         running_requests=model.running,
         residency_counts=pb.ResidencyCounts(
-            loads=counts.loads, evictions=counts.evictions, restores=counts.restores, preemptions=counts.preemptions
+            loads=counts.loads,
+            evictions=counts.evictions,
+            restores=counts.restores,
+            preemptions=counts.preemptions,
+            out_of_memory=counts.out_of_memory,
         ),
     )
 

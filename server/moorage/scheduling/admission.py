@@ -4,7 +4,6 @@ from moorage.domain.errors import DeadlineExceeded, ModelNotReady, ModelTooLarge
 from moorage.domain.model import Loading, ModelState
 from moorage.domain.request import InferenceRequest
 from moorage.scheduling.placement import execution_bytes, expected_weights_bytes, largest_device
-from moorage.scheduling.prospects import cannot_be_met, needs_a_look
 from moorage.scheduling.records import ModelRecord
 from moorage.scheduling.recovery import UNWELL_AFTER, restart_delay_s
 from moorage.scheduling.state import DeviceRecord, State
@@ -31,7 +30,7 @@ def comes_when_called(model: ModelRecord) -> bool:
 
 
 def refusal(state: State, model: ModelRecord, request: InferenceRequest, now: float) -> MoorageError | None:
-    """Why this request can't be taken, if it can't. What gets as far as the queue counts for the model's rate."""
+    """Why this request can't be taken, if it can't, whatever waits. What gets by counts for the model's rate."""
     if state.draining:
         return ServerDraining()
     return (
@@ -39,8 +38,6 @@ def refusal(state: State, model: ModelRecord, request: InferenceRequest, now: fl
         or _expired(request, now)
         or never_fits(state, model, request.rows)
         or (model.rate.refusal(request.rows, now) if model.rate is not None else None)
-        or model.queue.refusal(request, now)
-        or (cannot_be_met(model, request, now) if needs_a_look(model, request.deadline_s - now) else None)
     )
 
 

@@ -11,12 +11,14 @@ from moorage.domain.model import ModelSpec
 from moorage.scheduling.queue import Entry
 
 
-def form_batch(waiting: Iterable[Entry], spec: ModelSpec, *, free_bytes: float, max_input_bytes: int) -> list[Entry]:
+def form_batch(
+    waiting: Iterable[Entry], spec: ModelSpec, most_rows: int, *, free_bytes: float, max_input_bytes: int
+) -> list[Entry]:
     """The head of the queue and those right behind it that can share its run; empty if the head does not fit.
 
     Who is tried again shares it with those of the same cohort, wherever they stand, and with nobody else.
 
-    free_bytes: what the run's workspace may take.
+    most_rows: of a run of several requests. free_bytes: what the run's workspace may take.
     max_input_bytes: inputs of one run together, unless a single request is larger.
     """
     batch: list[Entry] = []
@@ -27,7 +29,7 @@ def form_batch(waiting: Iterable[Entry], spec: ModelSpec, *, free_bytes: float, 
             continue
         if batch and not (
             _compatible(batch[0], entry)
-            and rows + request.rows <= spec.max_batch_size
+            and rows + request.rows <= most_rows
             and size_bytes + request.size_bytes <= max_input_bytes
         ):
             break

@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 
 @dataclass(slots=True)
-class MeanWeight:
-    """Of those who wait for a device, others than of one priority counted as nothing; uses: for so many it is good."""
+class WaitingWeight:
+    """The weights of all who wait for a device at one priority, as estimated; uses: for so many it is still good."""
 
     weight: float = 0.0
     uses: int = 0
@@ -27,12 +27,16 @@ class Returning(NamedTuple):
     until_s: float
 
 
-def next_due_s(run: tuple[float, float], due_s: float, since_s: float, times: float, most_s: float) -> float:
+def next_due_s(started_s: float, ended_s: float, due_s: float, since_s: float, times: float, most_s: float) -> float:
     """When a model's next turn is due after a run, where others wait for the device.
 
-    run: when it began and ended. due_s: when it was due. since_s: since when the model wants the device without a
+    started_s, ended_s: of the run. due_s: when it was due. since_s: since when the model wants the device without a
     break. times: W / (s w), as above. most_s: nobody is ahead or behind by more.
     """
-    started_s, ended_s = run
-    was_due_s = min(started_s, max(due_s, since_s, started_s - most_s))
-    return min(was_due_s + (ended_s - started_s) * max(1.0, times), ended_s + most_s)
+    was_due_s = due_s if due_s > since_s else since_s
+    if was_due_s > started_s:
+        was_due_s = started_s
+    elif was_due_s < started_s - most_s:
+        was_due_s = started_s - most_s
+    next_s = was_due_s + (ended_s - started_s) * (times if times > 1.0 else 1.0)
+    return next_s if next_s < ended_s + most_s else ended_s + most_s

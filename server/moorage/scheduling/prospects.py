@@ -15,19 +15,21 @@ _MARGIN = 2.0
 _LEAST_ROWS = 256
 
 
-def cannot_be_met(model: ModelRecord, request: InferenceRequest, now: float) -> DeadlineUnmeetable | None:
+def cannot_be_met(
+    model: ModelRecord, request: InferenceRequest, priority: int, now: float
+) -> DeadlineUnmeetable | None:
     """Why a request that arrives can't be answered by its deadline, if that is so: the model's way in, the runs
     before its own, and its own take longer.
 
-    What is expected is the least that it can take: other models' work on the device is not counted, nor is anything
-    that is not known. Stepped models take as many steps as they please, so nothing is known of them. Only where
-    needs_a_look().
+    What is expected is the least that it can take: other models' work on the device is not counted, nor work of lower
+    priority, nor anything that is not known. Stepped models take as many steps as they please, so nothing is known of
+    them. Only where needs_a_look().
     """
     resident = model.state is ModelState.RESIDENT
     left_s = request.deadline_s - now
     if model.stepped:
         return None
-    wait_s, run_s = _wait_and_run_s(model, request.rows, now)
+    wait_s, run_s = _wait_and_run_s(model, model.queue.rows_before(priority), request.rows, now)
     load_s = 0.0 if resident else _way_in_s(model, now)
     if wait_s + load_s + run_s <= left_s:
         return None
@@ -64,13 +66,13 @@ def _is_known(model: ModelRecord, now: float) -> bool:
     return now - model.served_s <= max(_KNOWN_FOR_S, _KNOWN_FOR_RUNS * seconds.expected_s(1))
 
 
-def _wait_and_run_s(model: ModelRecord, rows: int, now: float) -> tuple[float, float]:
+def _wait_and_run_s(model: ModelRecord, before: int, rows: int, now: float) -> tuple[float, float]:
     """Seconds until the run that a request would be in, and of that run."""
     if not _is_known(model, now):
         return 0.0, 0.0
     seconds, most_rows = model.seconds, max(1, model.spec.max_batch_size)
     full_s = seconds.expected_s(most_rows)
-    runs_before, last_rows = divmod(model.queue.rows + rows - 1, most_rows)
+    runs_before, last_rows = divmod(before + rows - 1, most_rows)
     wait_s = runs_before * full_s
     if model.run is not None:
         wait_s += max(0.0, model.run.started_s + seconds.expected_s(model.run.rows) - now)

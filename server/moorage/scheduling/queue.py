@@ -50,14 +50,23 @@ class Entry:
 class QueueTotals:
     """What waits in all queues of the server together, and the most that may."""
 
-    __slots__ = ("drain", "max_bytes", "max_rows", "rows", "size_bytes")
+    __slots__ = ("max_bytes", "max_rows", "rows", "size_bytes")
 
     def __init__(self, max_rows: int, max_bytes: int) -> None:
         self.max_rows = max_rows
         self.max_bytes = max_bytes
         self.rows = 0
         self.size_bytes = 0
-        self.drain = Drain()
+
+
+class _Class(OrderedDict[int, Entry]):
+    """Those of one priority, by request_id, in the order of their places; rows: of all of them."""
+
+    __slots__ = ("rows",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rows = 0
 
 
 class ModelQueue:
@@ -68,7 +77,7 @@ class ModelQueue:
         self._policy = policy
         self._totals = totals
         self._drain = Drain()
-        self._classes: dict[int, OrderedDict[int, Entry]] = {}
+        self._classes: dict[int, _Class] = {}
         self.rows = 0
         self.size_bytes = 0
 
@@ -96,20 +105,21 @@ class ModelQueue:
             return None
         rows, size_bytes = request.rows, request.size_bytes
         if self._classes and (self.rows + rows > policy.max_rows or self.size_bytes + size_bytes > policy.max_bytes):
-            return _full(self._model, self, policy, self._drain, request, now)
+            return self.full(request, now)
         if totals.rows + rows > totals.max_rows or totals.size_bytes + size_bytes > totals.max_bytes:
-            return _full("", totals, totals, totals.drain, request, now)
+            return _full("", totals, totals, self._drain, request, now)
         return None
+
+    def full(self, request: InferenceRequest, now: float) -> QueueFull:
+        """That it has no room for a request, and when it will."""
+        return _full(self._model, self, self._policy, self._drain, request, now)
 
     def left(self, entries: Sequence[Entry], now: float) -> None:
         """Some that were taken out went into a run."""
-        if not self._totals.rows:
-            return
-        rows = 0
-        for entry in entries:
-            rows += entry.request.rows
-        self._totals.drain.left(rows, now)
         if self._classes:
+            rows = 0
+            for entry in entries:
+                rows += entry.request.rows
             self._drain.left(rows, now)
 
     @property
@@ -128,7 +138,9 @@ class ModelQueue:
 
     def append(self, entry: Entry) -> None:
         """Join behind those of the same priority."""
-        self._class_of(entry)[entry.request.request_id] = entry
+        entries = self._class_of(entry)
+        entries[entry.request.request_id] = entry
+        entries.rows += entry.request.rows
         self._count(entry, 1)
 
     def put_back(self, entries: list[Entry]) -> None:
@@ -136,19 +148,47 @@ class ModelQueue:
         for entry in entries:
             self.append(entry)
         for priority in {entry.priority for entry in entries}:
-            in_order = sorted(self._classes[priority].values(), key=_order)
-            self._classes[priority] = OrderedDict((entry.request.request_id, entry) for entry in in_order)
+            for entry in sorted(self._classes[priority].values(), key=_order):
+                self._classes[priority].move_to_end(entry.request.request_id)
 
-    def _class_of(self, entry: Entry) -> OrderedDict[int, Entry]:
+    def _class_of(self, entry: Entry) -> _Class:
         entries = self._classes.get(entry.priority)
         if entries is None:
-            entries = self._classes[entry.priority] = OrderedDict()
+            entries = self._classes[entry.priority] = _Class()
         return entries
+
+    def rows_before(self, priority: int) -> int:
+        """Rows of those who wait at a priority or a higher one."""
+        if len(self._classes) == 1:
+            (waiting,) = self._classes
+            return self.rows if waiting <= priority else 0
+        return sum(entries.rows for waiting, entries in self._classes.items() if waiting <= priority)
+
+    def displaced_by(self, request: InferenceRequest, priority: int) -> list[Entry]:
+        """Who would have to leave so that a request of higher priority finds room; empty where that is not enough.
+
+        The last of the lowest priority first, and nobody who has work behind them.
+        """
+        rows = self.rows + request.rows - self._policy.max_rows
+        size_bytes = self.size_bytes + request.size_bytes - self._policy.max_bytes
+        leaving: list[Entry] = []
+        for waiting in sorted(self._classes, reverse=True):
+            if waiting <= priority:
+                break
+            for entry in reversed(self._classes[waiting].values()):
+                if rows <= 0 and size_bytes <= 0:
+                    return leaving
+                if entry.steps == 0 and entry.attempts == 0:
+                    leaving.append(entry)
+                    rows -= entry.request.rows
+                    size_bytes -= entry.request.size_bytes
+        return leaving if rows <= 0 and size_bytes <= 0 else []
 
     def remove(self, entry: Entry) -> None:
         """Take one entry out. Raises KeyError if it does not wait here."""
         entries = self._classes[entry.priority]
         del entries[entry.request.request_id]
+        entries.rows -= entry.request.rows
         if not entries:
             del self._classes[entry.priority]
         self._count(entry, -1)
@@ -162,13 +202,13 @@ class ModelQueue:
         totals = self._totals
         totals.rows += rows
         totals.size_bytes += size_bytes
-        if totals.drain.is_known and not totals.rows:
-            totals.drain.emptied()
 
     def check_integrity(self) -> None:
         """Raises AssertionError where the running sums differ from what waits."""
         assert self.rows == sum(entry.request.rows for entry in self)
         assert self.size_bytes == sum(entry.request.size_bytes for entry in self)
+        for entries in self._classes.values():
+            assert entries.rows == sum(entry.request.rows for entry in entries.values())
 
 
 class _Waiting(Protocol):
@@ -187,7 +227,7 @@ class _Bounds(Protocol):
 def _full(
     model: str, waiting: _Waiting, bounds: _Bounds, drain: Drain, request: InferenceRequest, now: float
 ) -> QueueFull:
-    """That what waits leaves no room for a request, and when it will, as fast as it drains now."""
+    """That what waits leaves no room for a request, and when it will, as fast as the model's queue drains now."""
     excess_rows = waiting.rows + request.rows - bounds.max_rows
     excess_bytes = waiting.size_bytes + request.size_bytes - bounds.max_bytes
     if excess_rows > 0:

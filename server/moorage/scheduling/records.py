@@ -7,6 +7,7 @@ from moorage.domain.errors import MoorageError
 from moorage.domain.model import Footprint, ModelKey, ModelSpec, ModelState, RatePolicy, SharePolicy
 from moorage.scheduling.actions import Run
 from moorage.scheduling.budget import Lease
+from moorage.scheduling.ceilings import RowCeiling
 from moorage.scheduling.company import Company
 from moorage.scheduling.estimates import RunSeconds
 from moorage.scheduling.queue import Entry, ModelQueue, QueueTotals
@@ -63,6 +64,7 @@ class Counts:
     evictions: int = 0
     restores: int = 0
     preemptions: int = 0
+    out_of_memory: int = 0
 
 
 @dataclass(slots=True)
@@ -91,8 +93,8 @@ class ModelRecord:
     in_service: it was loaded or is to be, so that a request brings it in again. wanted: a load was asked for and is
     not settled. asked_s: when. closing: takes no new work, and goes when it is idle. evicted: going to make
     room. killed: its process is being ended to make room.
-    seconds: of its runs, by their rows. company: callers who are expected back; company_until_s: it could run, and
-    waits for them until then.
+    seconds: of its runs, by their rows. ceiling: of the rows of a run, once one has found no memory.
+    company: callers who are expected back; company_until_s: it could run, and waits for them until then.
     came_s: since when it is in memory; way_in_s: how long its coming took. served_s: when it last had a turn.
     due_s: when the next is due, by its share of the device's seconds. back_until_s: callers who come by then had only
     gone for a moment.
@@ -142,6 +144,7 @@ class ModelRecord:
     served_s: float = float("-inf")
     due_s: float = float("-inf")
     back_until_s: float = float("-inf")
+    ceiling: RowCeiling | None = None
     load_crashes: int = 0
     load_failures: int = 0
     retry_at_s: float = 0.0

@@ -6,6 +6,7 @@ from moorage.domain.request import InferenceRequest
 from moorage.scheduling.actions import Fail
 from moorage.scheduling.admission import never_fits, refusal
 from moorage.scheduling.policy import Waiting
+from moorage.scheduling.prospects import cannot_be_met, needs_a_look
 from moorage.scheduling.queue import Entry, Leaving
 from moorage.scheduling.records import ModelRecord
 from moorage.scheduling.state import State
@@ -27,7 +28,7 @@ class Requests:
         if model is None:
             self._answer(request, ModelNotFound(request.model.name, str(request.model.version)))
             return None
-        error = refusal(self._state, model, request, now)
+        error = refusal(self._state, model, request, now) or self._no_room(model, request, now)
         if error is not None:
             self._answer(request, error)
             return model if isinstance(error, DeadlineUnmeetable) and error.load_s > 0 else None
@@ -43,12 +44,30 @@ class Requests:
             self._state.stir(model.device)  # It may need more now, or have a better right, at the same place.
         return None
 
+    def _no_room(self, model: ModelRecord, request: InferenceRequest, now: float) -> MoorageError | None:
+        """Why a request can't wait, if it can't. Where its queue is full, the last of lower priority leave for it."""
+        full = model.queue.refusal(request, now)
+        if full is None and not needs_a_look(model, request.deadline_s - now):
+            return None
+        priority = self._priority(model, request)
+        leaving = model.queue.displaced_by(request, priority) if full is not None and full.model else []
+        if full is not None and not leaving:
+            return full
+        unmeetable = cannot_be_met(model, request, priority, now)
+        if unmeetable is not None:
+            return unmeetable
+        for entry in leaving:
+            self.refuse(model, entry, model.queue.full(entry.request, now))
+        return None
+
+    def _priority(self, model: ModelRecord, request: InferenceRequest) -> int:
+        """As which it counts: its own or its model's; all alike under a policy that has none."""
+        return (request.priority or model.share.priority) if self._state.policy.by_priority else 0
+
     def _entry(self, model: ModelRecord, request: InferenceRequest) -> Entry:
-        policy = self._state.policy
-        priority = request.priority or model.share.priority
-        waiting = Waiting(request.arrived_s, priority, served_s=0.0)
-        place = policy.place(waiting, self._state.limits.ageing_s)
-        return Entry(request, priority=priority if policy.by_priority else 0, place=place)
+        priority = self._priority(model, request)
+        place = self._state.policy.place(Waiting(request.arrived_s, priority, 0.0), self._state.limits.ageing_s)
+        return Entry(request, priority=priority, place=place)
 
     def refuse_what_never_fits(self, model: ModelRecord) -> None:
         """Answer the waiting requests that turn out too large now that the weights are measured."""

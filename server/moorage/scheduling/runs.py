@@ -3,11 +3,12 @@
 import math
 from collections.abc import Callable, Iterable
 
-from moorage.domain.errors import ContractBroken, MoorageError, WorkerLost
+from moorage.domain.errors import ContractBroken, MemoryExhausted, MoorageError, WorkerLost
 from moorage.domain.request import RunResult
 from moorage.scheduling.actions import Execute, Run, StepPlan, Succeed
 from moorage.scheduling.batching import form_batch, halves
 from moorage.scheduling.budget import LeaseKind
+from moorage.scheduling.ceilings import RowCeiling
 from moorage.scheduling.prospects import late_already
 from moorage.scheduling.queue import Entry
 from moorage.scheduling.records import ModelRecord
@@ -36,11 +37,11 @@ class Runs:
 
     def start(self, model: ModelRecord, room_bytes: float, now: float, may_join: MayJoin | None = None) -> bool:
         """Begin the next run with as many requests as fit the room; whether the first of them did."""
-        batch = self._batch(model, room_bytes, may_join)
+        batch = self._batch(model, room_bytes, may_join, now)
         latest_s = now + model.slow_run_s
         for entry in batch:
             if entry.request.deadline_s < latest_s:
-                batch = self._batch(model, room_bytes, may_join) if self._refuse_late(model, now) else batch
+                batch = self._batch(model, room_bytes, may_join, now) if self._refuse_late(model, now) else batch
                 break
         if not batch:
             return False
@@ -50,10 +51,13 @@ class Runs:
         self.begin(model, batch, None, now)
         return True
 
-    def _batch(self, model: ModelRecord, room_bytes: float, may_join: MayJoin | None) -> list[Entry]:
+    def _batch(self, model: ModelRecord, room_bytes: float, may_join: MayJoin | None, now: float) -> list[Entry]:
         waiting = model.queue if may_join is None else filter(may_join, model.queue)
+        most_rows = model.spec.max_batch_size
+        if model.ceiling is not None:
+            most_rows = model.ceiling.most_rows(most_rows, now)
         most_bytes = self._state.limits.max_input_bytes
-        return form_batch(waiting, model.spec, free_bytes=room_bytes, max_input_bytes=most_bytes)
+        return form_batch(waiting, model.spec, most_rows, free_bytes=room_bytes, max_input_bytes=most_bytes)
 
     def _refuse_late(self, model: ModelRecord, now: float) -> bool:
         """Refuse those of the next run who would not be answered in time even if it began now; whether any were."""
@@ -99,13 +103,19 @@ class Runs:
         for entry in run.entries:
             self._state.entries.pop(entry.request.request_id, None)
 
-    def failed(self, run: Run, error: MoorageError) -> None:
+    def failed(self, run: Run, error: MoorageError, now: float) -> None:
         """A run failed: a lone request is answered with the error, batch-mates are tried again in two halves.
 
-        So who is at fault is found in about twice the logarithm of their number of runs, and nobody else fails. Where
-        the model broke its contract with the server it is at fault itself, and everybody is told.
+        So who is at fault is found in about twice the logarithm of their number of runs, and nobody else fails; and
+        who found no memory together finds it apart, with smaller runs for a while. Where the model broke its contract
+        with the server it is at fault itself, and everybody is told.
         """
         alive = self.alive(run)
+        if isinstance(error, MemoryExhausted):
+            model = self._state.models[run.key]
+            model.counts.out_of_memory += 1
+            model.ceiling = model.ceiling or RowCeiling()
+            model.ceiling.ran_out(run.rows, now)
         if len(run.entries) == 1 or isinstance(error, ContractBroken):
             for entry in alive:
                 self._requests.fail(entry, error)

@@ -167,7 +167,7 @@ class Scheduler:
     def _run_failed(self, event: events.RunFailed, now: float) -> None:
         run = self._runs.end(event.run_id, now)
         if run is not None:
-            (self._runs if run.step is None else self._steps).failed(run, event.error)
+            (self._runs if run.step is None else self._steps).failed(run, event.error, now)
 
     def _model_registered(self, event: events.ModelRegistered, now: float) -> None:
         assert event.key not in self.state.models, f"{event.key} registered twice"

@@ -8,7 +8,7 @@ from moorage.domain.model import TRANSITIONS, ModelKey, ModelState
 from moorage.scheduling.actions import Action, ModelChanged, Run
 from moorage.scheduling.budget import DeviceBudget, Lease
 from moorage.scheduling.claims import Claim
-from moorage.scheduling.fairness import MeanWeight, Returning
+from moorage.scheduling.fairness import Returning, WaitingWeight
 from moorage.scheduling.line import Line
 from moorage.scheduling.policy import MOORAGE, Policy, Waiting
 from moorage.scheduling.queue import Entry, QueueTotals
@@ -86,8 +86,8 @@ class DeviceRecord:
     wait for memory only.
     short: who waits for memory that room is being made for, and how much they need.
     gathering: models that could run, and wait for company.
-    returning: models whose callers were all answered and are expected back. mean_weights: of those who wait, by
-    priority.
+    returning: models whose callers were all answered and are expected back. waiting_weights: of those who wait,
+    by priority.
     guarded_until_s: when a waiter may put out somebody who came in too lately now.
     """
 
@@ -103,7 +103,7 @@ class DeviceRecord:
     gathering: dict[ModelKey, None] = field(default_factory=dict)
     guarded_until_s: float | None = None
     returning: dict[ModelKey, Returning] = field(default_factory=dict)
-    mean_weights: dict[int, MeanWeight] = field(default_factory=dict)
+    waiting_weights: dict[int, WaitingWeight] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.budget = DeviceBudget(self.name, self.limits.capacity_bytes)

@@ -175,10 +175,10 @@ class Steps:
         held_bytes = max(state_bytes, model.spec.memory.state_bytes or 0)
         self._state.device_of(model).budget.correct(entry.state, held_bytes)
 
-    def failed(self, run: Run, error: MoorageError) -> None:
+    def failed(self, run: Run, error: MoorageError, now: float) -> None:
         """A step failed, and with it the states of its members: each is tried again by itself, from the beginning."""
         self._forget_members(run)
-        self._runs.failed(run, error)
+        self._runs.failed(run, error, now)
 
     def lost(self, model: ModelRecord, reason: str, now: float) -> None:
         """The worker died, and every state with it. Those that were in a step are tried again a number of times."""

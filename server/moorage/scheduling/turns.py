@@ -4,14 +4,14 @@ from itertools import islice
 
 from moorage.domain.model import ModelKey
 from moorage.scheduling.actions import Run
-from moorage.scheduling.fairness import MeanWeight, Returning, next_due_s
+from moorage.scheduling.fairness import Returning, WaitingWeight, next_due_s
 from moorage.scheduling.records import ModelRecord
 from moorage.scheduling.state import DeviceRecord, State
 
 # With more who wait the share of any one is small, and so is what it loses while its callers come back.
 _FEW = 8
 # Of more who wait the weights are estimated: from so many of them, and for so many runs.
-_SAMPLE = 32
+_SAMPLE, _GOOD_FOR = 32, 256
 _NEVER = float("-inf")
 
 
@@ -20,6 +20,7 @@ class Turns:
 
     def __init__(self, state: State) -> None:
         self._state = state
+        self._most_s = state.limits.ageing_s / 2
 
     def next_due_s(self, model: ModelRecord, device: DeviceRecord, run: Run, now: float) -> float:
         """When the next turn of a model is due that has just ended a run while others waited.
@@ -33,12 +34,12 @@ class Turns:
         of_all = weight + self._others_weight(model, device, first.priority)
         times = of_all / (device.limits.run_slots * weight)
         since_s = _NEVER if never_gone else came_s
-        return next_due_s((run.started_s, now), model.due_s, since_s, times, self._state.limits.ageing_s / 2)
+        return next_due_s(run.started_s, now, model.due_s, since_s, times, self._most_s)
 
     def _others_weight(self, model: ModelRecord, device: DeviceRecord, priority: int) -> float:
         """Of those who wait for the device, or run there, at the same priority."""
-        count = len(device.ready)
-        weight = self._weight_of(device, priority) if count <= _FEW else count * self._mean_weight(device, priority)
+        few = len(device.ready) <= _FEW
+        weight = self._weight_of(device, priority) if few else self._estimated_weight(device, priority)
         if device.runs > 0:
             keys = {run.key for run in self._state.runs.values()}
             running = [device.models[key] for key in keys if key in device.models and key != model.key]
@@ -50,16 +51,17 @@ class Turns:
         waiting = [models[key] for key in islice(device.ready.waiters(), most) if isinstance(key, ModelKey)]
         return sum(other.spec.weight for other in waiting if _priority(other) == priority)
 
-    def _mean_weight(self, device: DeviceRecord, priority: int) -> float:
-        """Of one who waits, those of other priorities counted as nothing: from a sample, that is good for some runs."""
-        mean = device.mean_weights.get(priority)
-        if mean is None:
-            mean = device.mean_weights[priority] = MeanWeight()
-        if mean.uses == 0:
+    def _estimated_weight(self, device: DeviceRecord, priority: int) -> float:
+        """Of all who wait: from a sample, and good for some runs."""
+        estimate = device.waiting_weights.get(priority)
+        if estimate is None:
+            estimate = device.waiting_weights[priority] = WaitingWeight()
+        if estimate.uses == 0:
             size = min(_SAMPLE, len(device.ready))
-            mean.weight, mean.uses = self._weight_of(device, priority, size) / size, _SAMPLE
-        mean.uses -= 1
-        return mean.weight
+            estimate.weight = self._weight_of(device, priority, size) * len(device.ready) / size
+            estimate.uses = _GOOD_FOR
+        estimate.uses -= 1
+        return estimate.weight
 
     def expect_back(self, model: ModelRecord, run: Run, now: float) -> None:
         """Others who had more than their share of the device leave it to this model's callers, who come right back."""

@@ -17,7 +17,7 @@ NUMBERS = {
     "Model": "name version state ready reason device leased_bytes host_bytes policy waiting_rows running_requests "
     "residency_counts",
     "ModelPolicy": "priority reserved_bytes limit_bytes pinned",
-    "ResidencyCounts": "loads evictions restores preemptions",
+    "ResidencyCounts": "loads evictions restores preemptions out_of_memory",
     "BrokenModel": "name reason",
     "Device": "name capacity_bytes configured_bytes leased_bytes host_capacity_bytes host_leased_bytes run_slots "
     "running_runs waiting",

@@ -32,7 +32,7 @@ def backend() -> EchoBackend:
             waiting_rows=5,
             running=2,
             share=SharePolicy(priority=1, reserved_bytes=64, limit_bytes=128, pinned=True),
-            residency=ResidencyCounts(loads=1, evictions=2, restores=3, preemptions=4),
+            residency=ResidencyCounts(loads=1, evictions=2, restores=3, preemptions=4, out_of_memory=5),
         ),
         broken=(BrokenModel("broken", "no model.py"),),
     )
@@ -51,7 +51,7 @@ async def test_a_snapshot_shows_all_there_is() -> None:
     assert (cold.state, cold.device, cold.reason) == (pb.MODEL_STATE_OFFLOADED, "", "not asked for yet")
     assert (cold.host_bytes, cold.waiting_rows, cold.running_requests) == (7, 5, 2)
     assert cold.policy == pb.ModelPolicy(priority=1, reserved_bytes=64, limit_bytes=128, pinned=True)
-    assert cold.residency_counts == pb.ResidencyCounts(loads=1, evictions=2, restores=3, preemptions=4)
+    assert cold.residency_counts == pb.ResidencyCounts(loads=1, evictions=2, restores=3, preemptions=4, out_of_memory=5)
     assert [(broken.name, broken.reason) for broken in snapshot.broken_models] == [("broken", "no model.py")]
     (device,) = snapshot.devices
     assert (device.name, device.capacity_bytes, device.configured_bytes) == ("cpu", 2048 * MIB, 2048 * MIB)

@@ -41,15 +41,15 @@ HUNGRY = make_spec(max_batch_size=4, fixed=10, per_row=5)
     ],
 )
 def test_as_many_of_the_first_as_go_together(waiting: list[Entry], spec: ModelSpec, free_bytes: int, size: int) -> None:
-    assert form_batch(waiting, spec, free_bytes=free_bytes, max_input_bytes=8) == waiting[:size]
+    assert form_batch(waiting, spec, spec.max_batch_size, free_bytes=free_bytes, max_input_bytes=8) == waiting[:size]
 
 
 def test_those_whose_batch_failed_go_alone() -> None:
     waiting = entries("x", "x", "x")
     waiting[0].cohort, waiting[1].cohort = 1, 2
-    assert form_batch(waiting, BATCHED, free_bytes=0, max_input_bytes=8) == waiting[:1]
+    assert form_batch(waiting, BATCHED, 4, free_bytes=0, max_input_bytes=8) == waiting[:1]
     waiting[0].cohort = 0
-    assert form_batch(waiting, BATCHED, free_bytes=0, max_input_bytes=8) == waiting[:1]
+    assert form_batch(waiting, BATCHED, 4, free_bytes=0, max_input_bytes=8) == waiting[:1]
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ from tests.support.scheduling import make_spec
 )
 def test_when_the_next_turn_is_due(due_s: float, since_s: float, times: float, due: float) -> None:
     """A run from 10 to 13; nobody is ahead or behind by more than 5."""
-    assert next_due_s((10.0, 13.0), due_s, since_s, times, 5.0) == due
+    assert next_due_s(10.0, 13.0, due_s, since_s, times, 5.0) == due
 
 
 @dataclass(frozen=True)

@@ -138,3 +138,14 @@ def test_a_full_queue_is_told_first() -> None:
     core.ask(1)
     core.ask(2)
     assert ask(core, 3, 0.001) == ["fail 3: QueueFull"]
+
+
+def test_work_of_lower_priority_is_not_waited_for() -> None:
+    core = knowing(1.0)
+    for number in (1, 2, 3):
+        core.ask(number, priority=5)
+    deadline_s = core.now + 2.1
+    urgent = make_request(4, arrived_s=core.now, deadline_s=deadline_s, priority=1)
+    assert core.arrive(urgent) == []
+    last = make_request(5, arrived_s=core.now, deadline_s=core.now + 3.9, priority=5)
+    assert core.arrive(last) == ["fail 5: DeadlineUnmeetable"]

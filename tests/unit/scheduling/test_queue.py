@@ -2,7 +2,8 @@ import pytest
 
 from moorage.domain.model import QueuePolicy
 from moorage.scheduling.queue import Entry, ModelQueue, QueueTotals
-from tests.support.scheduling import make_request
+from tests.support.core import Core
+from tests.support.scheduling import make_request, make_spec
 
 
 def entry(request_id: int, rows: int = 1, size_bytes: int = 1, *, priority: int = 3, place: float = 0.0) -> Entry:
@@ -71,3 +72,32 @@ def test_bounds(waiting: Entry | None, rows: int, size_bytes: int, refused_for: 
     queue = queue_of(*([waiting] if waiting else []))
     error = queue.refusal(make_request(2, rows=rows, size_bytes=size_bytes), 0.0)
     assert (error and error.unit) == refused_for
+
+
+def test_rows_before_are_those_of_the_same_priority_or_a_higher_one() -> None:
+    queue = queue_of(entry(1, rows=2, priority=2), entry(2, rows=3, priority=4))
+    assert [queue.rows_before(priority) for priority in (1, 2, 3, 4, 5)] == [0, 2, 2, 5, 5]
+    queue.remove(next(iter(queue)))
+    assert [queue.rows_before(priority) for priority in (1, 3, 4)] == [0, 0, 3]
+
+
+def test_the_last_of_the_lowest_priority_leave_for_a_higher_one() -> None:
+    waiting = [entry(1, rows=3, priority=4), entry(2, rows=3, priority=5), entry(3, rows=3, priority=5)]
+    queue = queue_of(*waiting, max_rows=9)
+    assert queue.displaced_by(make_request(4, rows=1), priority=3) == [waiting[2]]
+    assert queue.displaced_by(make_request(4, rows=5), priority=3) == [waiting[2], waiting[1]]
+    assert queue.displaced_by(make_request(4, rows=5), priority=4) == [waiting[2], waiting[1]]
+    assert queue.displaced_by(make_request(4, rows=7), priority=4) == []
+    assert queue.displaced_by(make_request(4, rows=1), priority=5) == []
+    waiting[2].steps = 1
+    assert queue.displaced_by(make_request(4, rows=1), priority=3) == [waiting[1]]
+
+
+def test_who_is_displaced_is_told_that_the_queue_is_full() -> None:
+    core = Core()
+    core.resident(make_spec(max_batch_size=1, queue=QueuePolicy(max_rows=2)))
+    for number in (1, 2, 3):
+        core.ask(number, priority=5)
+    assert core.ask(4, priority=5) == ["fail 4: QueueFull"]
+    assert core.ask(5, priority=1) == ["fail 3: QueueFull"]
+    assert core.finish(1) == ["succeed 1", "execute 5"]

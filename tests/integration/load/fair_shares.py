@@ -24,14 +24,14 @@ VARIANTS: tuple[Mapping[str, float], ...] = ({"flooded": 1.0, "modest": 1.0}, {"
 OFF_BY = 0.1
 _SETTLING_S = 1.0
 
-# Takes 6 ms and 0.5 ms for each row, of one device that runs one at a time.
+# Takes 20 ms and 1 ms for each row, of one device that runs one at a time.
 _WORKS = """
     import time
     from moorage import Model
 
     class Works(Model):
         def infer(self, inputs, batch):
-            time.sleep(0.006 + 0.0005 * batch.rows)
+            time.sleep(0.020 + 0.001 * batch.rows)
             return {"y": inputs["x"]}
 """
 

@@ -40,7 +40,10 @@ Audio = NDArray[np.float32]
 
 
 def try_preemption(folder: Path, trial: Trial) -> Outcome:
-    """Undisturbed first, then with urgent requests. Raises MoorageClientError where any request fails."""
+    """Recordings with urgent requests, and without: half of those before and half after, as a machine's pace drifts.
+
+    Raises MoorageClientError where any request fails.
+    """
     models, moments = folder / "models", folder / "moments"
     write_voice_activity(
         models, VAD, moments=moments, state_bytes=trial.state_bytes, priority=5, max_preemptions=trial.arrivals
@@ -63,9 +66,10 @@ def try_preemption(folder: Path, trial: Trial) -> Outcome:
         alone = [_ask_urgently(calls) for _ in range(trial.arrivals)]
         with SyncClient(server.grpc) as client:
             before = client.snapshot()
-        undisturbed = asyncio.run(_listen(server.grpc, audio, trial.requests, trial.clients))
+        undisturbed = asyncio.run(_listen(server.grpc, audio, trial.requests // 2, trial.clients))
         with _arriving(calls, trial) as arrivals:
             disturbed = asyncio.run(_listen(server.grpc, audio, trial.requests, trial.clients))
+        undisturbed += asyncio.run(_listen(server.grpc, audio, trial.requests - trial.requests // 2, trial.clients))
         with SyncClient(server.grpc) as client:
             last = client.snapshot()
     return Outcome(trial, alone, undisturbed, disturbed, arrivals, steps_told(moments), ledger, (before, last))

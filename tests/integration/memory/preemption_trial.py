@@ -115,6 +115,9 @@ class Phase:
     seconds: float = 0.0
     outputs: list[tuple[int, NDArray[np.float32]]] = field(default_factory=list)
 
+    def __add__(self, other: "Phase") -> "Phase":
+        return Phase(self.seconds + other.seconds, self.outputs + other.outputs)
+
 
 @dataclass(frozen=True)
 class Outcome:

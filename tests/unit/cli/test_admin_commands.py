@@ -36,7 +36,7 @@ def two_models() -> pb.Snapshot:
         name="mlp", version="2", state=pb.MODEL_STATE_RESIDENT, ready=True, device="cuda:0",
         leased_bytes={"workspace": 4 * MIB, "weights": 90 * MIB}, waiting_rows=12, running_requests=3,
         policy=pb.ModelPolicy(priority=1, reserved_bytes=64 * MIB, limit_bytes=2**30, pinned=True),
-        residency_counts=pb.ResidencyCounts(loads=1, evictions=7, restores=6, preemptions=2),
+        residency_counts=pb.ResidencyCounts(loads=1, evictions=7, restores=6, preemptions=2, out_of_memory=4),
     )  # fmt: skip
     snapshot.models.add(
         name="vad", version="1", state=pb.MODEL_STATE_OFFLOADED, ready=True, reason="evicted [for] mlp",
@@ -84,6 +84,7 @@ def test_models_for_machines_keep_their_words(server: Behaviour) -> None:
         "evictions": 7,
         "restores": 6,
         "preemptions": 2,
+        "out_of_memory": 4,
     }
     assert (vad["state"], vad["residency"], vad["memory_bytes"]) == ("READY", "offloaded", 0)
 

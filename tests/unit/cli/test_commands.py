@@ -118,6 +118,7 @@ def test_models_of_another_server_for_machines(server: Behaviour) -> None:
             "evictions": 0,
             "restores": 0,
             "preemptions": 0,
+            "out_of_memory": 0,
         }
     ]
 

@@ -20,9 +20,7 @@ class Patience:
         """
         policy = model.spec.batching
         most_rows = model.spec.max_batch_size
-        if most_rows < 2:
-            return None
-        if policy.max_queue_delay_s == 0 or model.stepped or model.first_run is not None:
+        if most_rows <= 1 or policy.max_queue_delay_s == 0 or model.stepped or model.first_run is not None:
             return None
         head = model.queue.head
         if head is None or head.cohort or head.request.batch_key is None or model.queue.rows >= most_rows:

@@ -25,10 +25,10 @@ def cannot_be_met(
     priority, nor anything that is not known. Stepped models take as many steps as they please, so nothing is known of
     them. Only where needs_a_look().
     """
-    resident = model.state is ModelState.RESIDENT
-    left_s = request.deadline_s - now
     if model.stepped:
         return None
+    resident = model.state is ModelState.RESIDENT
+    left_s = request.deadline_s - now
     wait_s, run_s = _wait_and_run_s(model, model.queue.rows_before(priority), request.rows, now)
     load_s = 0.0 if resident else _way_in_s(model, now)
     if wait_s + load_s + run_s <= left_s:
@@ -61,7 +61,7 @@ def late_already(model: ModelRecord, now: float) -> list[tuple[Entry, DeadlineUn
 
 def _is_known(model: ModelRecord, now: float) -> bool:
     seconds = model.seconds
-    if model.stepped or seconds.is_empty:
+    if seconds.is_empty:
         return False
     return now - model.served_s <= max(_KNOWN_FOR_S, _KNOWN_FOR_RUNS * seconds.expected_s(1))
 

@@ -154,11 +154,8 @@ class Lane:
             case Executed():
                 self._post(RunFinished(message.run_id, self._result(message)))
             case ExecuteFailed():
-                self._post(
-                    RunFailed(
-                        message.run_id, self._error(message.out_of_memory, message.detail, message.broken_contract)
-                    )
-                )
+                error = self._error(message.out_of_memory, message.detail, message.broken_contract)
+                self._post(RunFailed(message.run_id, error))
             case Stepped():
                 results = tuple(map(self._step_result, message.results))
                 self._post(StepFinished(message.run_id, results + self._refused))

@@ -112,7 +112,11 @@ class Room:
         turn.spare_bytes = (
             sum(victim.size_bytes for victim in victims or ()) - missing_bytes if not turn.going_on else 0
         )
+        leaving_bytes = device.budget.leaving_bytes
         self._send_all(victims or [], turn, now)
+        if len(device.short) > 1 and device.budget.leaving_bytes > leaving_bytes:
+            # What is about to come free may be enough for whom memory is kept for, and what is free do for this one.
+            self._state.stir(device.name)
         return True
 
     def victims(self, device: DeviceRecord, claim: Claim, missing_bytes: int, now: float) -> list[Victim] | None:

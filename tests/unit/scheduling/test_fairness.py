@@ -133,7 +133,8 @@ def test_any_models_of_any_weights_have_their_share(loads: list[Load]) -> None:
     parts = shares(named)
     of_all = sum(load.weight for load in loads)
     for name, load in named.items():
-        assert parts[name] == pytest.approx(load.weight / of_all, rel=0.1)
+        # In four seconds a small share is a few runs: one more or less is no matter of fairness.
+        assert parts[name] == pytest.approx(load.weight / of_all, rel=0.1, abs=load.run_s / 4)
 
 
 @pytest.mark.parametrize("callers", [1, 2, 4])

@@ -1,5 +1,6 @@
 """Running requests whose states outgrow what room there is for them."""
 
+from moorage.domain.model import Isolation, PreemptionPolicy, SharePolicy
 from moorage.scheduling.state import DeviceLimits
 from tests.support.core import Core
 from tests.support.scheduling import UNGUARDED, make_spec
@@ -75,3 +76,28 @@ def test_who_gave_way_does_not_come_back_before_the_one_it_gave_way_for() -> Non
     assert core.step(second, state=32, seconds=0.1) == ["drop 2"]
     assert core.dropped(2, key=second) == ["step 1"]
     assert core.step(first, state=32, seconds=0.1) == ["starting 2"]
+
+
+def test_what_is_about_to_come_free_for_another_leaves_what_is_free_to_whom_it_does_for() -> None:
+    """urgent finds two bytes, which are kept for early's first request. It has the last one give way: more than
+    that one is short of. Then nothing is kept any more, and urgent need not wait for it."""
+    core = Core.on(DeviceLimits(44, run_slots=1))
+    alone = PreemptionPolicy(max_preemptions=0)
+    early = core.resident(make_spec("early", weights=0, steps=9, state=6, preemption=alone))
+    urgent = core.register(
+        make_spec("urgent", weights=3, fixed=1, isolation=Isolation.DEDICATED, share=SharePolicy(priority=1))
+    )
+    core.ask(1, early, priority=1)
+    core.ask(2, early)
+    core.ask(3, early)
+    core.load(urgent)
+    core.ask(4, urgent)
+    core.now = 0.5
+    for state in (9, 12, 12):
+        core.step(early, state=state)
+    assert core.step(early, state=15) == []
+    assert core.free_bytes() == 2
+    worker = core.model(urgent).worker
+    assert worker is not None
+    assert core.up(worker) == ["load urgent/1 on cpu/urgent/1"]
+    assert core.loaded(urgent, 3, load_s=1.0) == ["loaded urgent/1", "drop 3", "execute 4"]

@@ -163,7 +163,11 @@ class Performing:
         assert process.run_of(run.key) is None
         assert run.rows == sum(request.rows for request in requests)
         assert run.rows <= max(1, spec.max_batch_size)
-        assert run.workspace.size_bytes == spec.memory.workspace_bytes(run.rows)
+        workspaces = self.scheduler.state.models[run.key].workspaces
+        assert run.workspace.size_bytes >= spec.memory.workspace_bytes(run.rows)
+        if run.step is None:
+            row_bytes = max(request.row_bytes for request in requests)
+            assert run.workspace.size_bytes == workspaces.bytes_for(run.rows, row_bytes)
         assert all(request.deadline_s > self.now for request in requests)
         assert all(self.losses[it.request_id] < self.scheduler.state.limits.max_attempts for it in requests)
         on_device = [other for process in self.processes.values() for other in process.runs.values()]

@@ -42,6 +42,8 @@ shares = st.builds(
 batching = st.sampled_from(
     [BatchingPolicy(), BatchingPolicy(), BatchingPolicy(0.0), BatchingPolicy(2.0, 3), BatchingPolicy(30.0, 0, (2, 4))]
 )
+# What runs turn out to take; most are not measured.
+peaks = st.sampled_from([None, None, None, 0, 2, 9, 30])
 preemption = st.builds(
     PreemptionPolicy,
     by=st.sampled_from(["step", "step", "kill", "never"]).map(Preemption),

@@ -8,7 +8,7 @@ from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 from moorage.domain.model import ModelKey
 from moorage.scheduling import events
 from tests.properties.processes import Process
-from tests.properties.strategies import KEYS
+from tests.properties.strategies import KEYS, peaks
 from tests.properties.world import World
 from tests.support.scheduling import RESULT
 
@@ -119,7 +119,8 @@ class WorkerRules(RuleBasedStateMachine):
     @rule(data=st.data())
     def finish_run(self, data: st.DataObject) -> None:
         name = self.some(data, running=True)
-        self.world.finish_run(name, data.draw(st.sampled_from(list(self.world.processes[name].runs))))
+        run_id = data.draw(st.sampled_from(list(self.world.processes[name].runs)))
+        self.world.finish_run(name, run_id, data.draw(peaks))
 
     @precondition(lambda self: _any(self, running=True))
     @rule(data=st.data())

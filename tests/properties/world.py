@@ -1,5 +1,7 @@
 """Everything outside the scheduler, played honestly: processes, callers, time. It checks each action it performs."""
 
+from dataclasses import replace
+
 from moorage.domain.errors import InferenceFailed, LoadFailed
 from moorage.domain.model import ModelKey, ModelSpec, ModelState
 from moorage.domain.request import InferenceRequest, StepResult
@@ -148,15 +150,15 @@ class World(Performing):
             process.parked.pop(owner, None)
             self.send(events.StatesDropped(key, (request_id,)))
 
-    def finish_run(self, name: str, run_id: int) -> None:
+    def finish_run(self, name: str, run_id: int, peak_bytes: int | None = None) -> None:
         process = self.processes[name]
         run = process.runs.pop(run_id)
         if run.step is not None:
             results = tuple(self._take_step(process, run.key, entry.request.request_id) for entry in run.entries)
-            self.send(events.StepFinished(run_id, results))
+            self.send(events.StepFinished(run_id, results, peak_bytes))
             return
         self.finished_run = run_id
-        self.send(events.RunFinished(run_id, RESULT))
+        self.send(events.RunFinished(run_id, replace(RESULT, peak_bytes=peak_bytes)))
         assert self.finished_run is None, "a run's result was ignored"
 
     def _take_step(self, process: Process, key: ModelKey, request_id: int) -> StepResult:

@@ -25,6 +25,7 @@ class Administration:
     snapshots: list[pb.Snapshot] = field(default_factory=lambda: [pb.Snapshot(ready=True)])
     policy: pb.ModelPolicy = field(default_factory=lambda: pb.ModelPolicy(priority=3))
     explanation: pb.ExplainResponse = field(default_factory=pb.ExplainResponse)
+    estimates: pb.GetRunEstimatesResponse = field(default_factory=pb.GetRunEstimatesResponse)
     held: list[pb.HoldRequest] = field(default_factory=list)
     lost: threading.Event = field(default_factory=threading.Event)
 
@@ -53,6 +54,9 @@ class Administration:
     def explain(self, _: pb.ExplainRequest, __: grpc.ServicerContext) -> pb.ExplainResponse:
         return self.explanation
 
+    def get_run_estimates(self, _: pb.GetRunEstimatesRequest, __: grpc.ServicerContext) -> pb.GetRunEstimatesResponse:
+        return self.estimates
+
     def hold(self, request: pb.HoldRequest, context: grpc.ServicerContext) -> Iterator[pb.HoldResponse]:
         ended = threading.Event()
         if not context.add_callback(ended.set):
@@ -74,6 +78,7 @@ def admin_handlers(administration: Administration) -> dict[str, "grpc.RpcMethodH
         "GetSnapshot": _unary("GetSnapshot", administration, administration.get_snapshot),
         "SetModelPolicy": _unary("SetModelPolicy", administration, administration.set_model_policy),
         "Explain": _unary("Explain", administration, administration.explain),
+        "GetRunEstimates": _unary("GetRunEstimates", administration, administration.get_run_estimates),
         "WatchSnapshot": _stream("WatchSnapshot", administration, administration.watch_snapshot),
         "Hold": _stream("Hold", administration, administration.hold),
     }

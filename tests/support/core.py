@@ -1,6 +1,7 @@
 """Drives the scheduler by hand and says what it decided in a few words."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from moorage.domain.errors import InferenceFailed, LoadFailed, MoorageError
@@ -133,8 +134,8 @@ class Core:
     def cancel(self, request_id: int) -> list[str]:
         return self.send(events.RequestCancelled(request_id))
 
-    def finish(self, run_id: int) -> list[str]:
-        return self.send(events.RunFinished(run_id, RESULT))
+    def finish(self, run_id: int, peak_bytes: int | None = None) -> list[str]:
+        return self.send(events.RunFinished(run_id, replace(RESULT, peak_bytes=peak_bytes)))
 
     def fail(self, run_id: int) -> list[str]:
         return self.send(events.RunFailed(run_id, InferenceFailed("model", "id")))

@@ -16,6 +16,7 @@ from moorage.domain.model import (
     SimulatedCosts,
 )
 from moorage.domain.request import InferenceRequest, RunResult
+from moorage.domain.tensor import Datatype, InputTensor
 from moorage.scheduling.state import Limits
 
 MODEL = ModelKey("model", 1)
@@ -91,7 +92,7 @@ def make_request(
         request_id=request_id,
         client_id="",
         model=model,
-        inputs=(),
+        inputs=(InputTensor("x", Datatype.UINT8, (rows,), bytes(size_bytes)),),
         rows=rows,
         size_bytes=size_bytes,
         arrived_s=arrived_s,

@@ -35,6 +35,7 @@ from moorage_client.status import (
     ModelPolicy,
     ModelStatus,
     ResidencyCounts,
+    RunEstimate,
     Snapshot,
 )
 from moorage_client.sync import SyncClient, SyncHold
@@ -64,6 +65,7 @@ __all__ = [
     "Overloaded",
     "PermissionDenied",
     "ResidencyCounts",
+    "RunEstimate",
     "ServerFailure",
     "ServerMetadata",
     "Snapshot",

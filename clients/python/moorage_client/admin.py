@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from moorage_client import admin_messages as messages
 from moorage_client.calls import Calls, Stream
 from moorage_client.errors import InvalidResponse, MoorageClientError, Unavailable
-from moorage_client.status import Explanation, ModelPolicy, PolicyChange, Snapshot
+from moorage_client.status import Explanation, ModelPolicy, PolicyChange, RunEstimate, Snapshot
 from moorage_protocol import moorage_v1 as pb
 
 DEFAULT_MAX_WAIT_S = 30.0
@@ -82,6 +82,14 @@ class AdminOperations(Calls):
         """
         request = messages.explain_request(model, version, rows, priority)
         return messages.explanation_of(await self._query("Explain", request, pb.ExplainResponse))
+
+    async def run_estimates(self, model: str, *, version: str = "") -> tuple[RunEstimate, ...]:
+        """What is expected of the model's runs, by how many rows they have and how large these are.
+
+        Raises InvalidRequest, ModelNotFound, Unavailable.
+        """
+        request = pb.GetRunEstimatesRequest(model_name=model, model_version=version)
+        return messages.estimates_of(await self._query("GetRunEstimates", request, pb.GetRunEstimatesResponse))
 
     @asynccontextmanager
     async def hold(

@@ -13,6 +13,7 @@ from moorage_client.status import (
     ModelStatus,
     PolicyChange,
     ResidencyCounts,
+    RunEstimate,
     Snapshot,
 )
 from moorage_protocol import moorage_v1 as pb
@@ -96,6 +97,25 @@ def explanation_of(message: pb.ExplainResponse) -> Explanation:
         preempt=_holders(message.preempt),
         holders=_holders(message.holders),
         reason=message.reason,
+    )
+
+
+def estimates_of(message: pb.GetRunEstimatesResponse) -> tuple[RunEstimate, ...]:
+    """What a server expects of a model's runs."""
+    return tuple(map(_estimate, message.estimates))
+
+
+def _estimate(message: pb.RunEstimate) -> RunEstimate:
+    return RunEstimate(
+        rows=message.rows,
+        row_bytes=message.row_bytes,
+        leased_bytes=message.leased_bytes,
+        expected_bytes=message.expected_bytes if message.HasField("expected_bytes") else None,
+        measured_bytes=message.measured_bytes if message.HasField("measured_bytes") else None,
+        bytes_error=message.bytes_error if message.HasField("bytes_error") else None,
+        measured_runs=message.measured_runs,
+        expected_s=message.expected_s if message.HasField("expected_s") else None,
+        seconds_error=message.seconds_error if message.HasField("seconds_error") else None,
     )
 
 

@@ -97,6 +97,21 @@ class Snapshot:
 
 
 @dataclass(frozen=True, slots=True)
+class RunEstimate:
+    """Of runs of so many rows, none of which has more than row_bytes of input. See RunEstimate of moorage.v1."""
+
+    rows: int
+    row_bytes: int
+    leased_bytes: int
+    expected_bytes: int | None
+    measured_bytes: int | None
+    bytes_error: float | None
+    measured_runs: int
+    expected_s: float | None
+    seconds_error: float | None
+
+
+@dataclass(frozen=True, slots=True)
 class Explanation:
     """What would happen if a model were asked for so many rows now, on the device where it is or would go.
 

@@ -13,7 +13,7 @@ from moorage_client.blocking import BlockingTransport, run
 from moorage_client.errors import MoorageClientError
 from moorage_client.messages import ModelInfo, ModelMetadata, ParameterValue, ServerMetadata
 from moorage_client.operations import Operations
-from moorage_client.status import Explanation, ModelPolicy, Snapshot
+from moorage_client.status import Explanation, ModelPolicy, RunEstimate, Snapshot
 from moorage_client.tensors import Array, Tensor
 from moorage_protocol import inference as pb
 
@@ -150,6 +150,10 @@ class SyncClient:
     def explain(self, model: str, rows: int, *, priority: int = 0, version: str = "") -> Explanation:
         """Whether the model could run so many rows now, and what would have to give way."""
         return run(self._operations.explain(model, rows, priority=priority, version=version))
+
+    def run_estimates(self, model: str, *, version: str = "") -> tuple[RunEstimate, ...]:
+        """What is expected of the model's runs, by how many rows they have and how large these are."""
+        return run(self._operations.run_estimates(model, version=version))
 
     @contextmanager
     def hold(

@@ -18,6 +18,7 @@ from moorage.engine.backend import Backend
 from moorage.engine.catalog import Catalog
 from moorage.engine.control import Control
 from moorage.engine.engine import Engine
+from moorage.engine.ports import Repository
 from moorage.repository.disk import DiskRepository
 from moorage.rpc.listener import Listener, ListenerSettings
 from moorage.scheduling.scheduler import Scheduler
@@ -72,21 +73,25 @@ class Server:
 
 
 @contextlib.asynccontextmanager
-async def serving(settings: Settings) -> AsyncIterator[Server]:
+async def serving(
+    settings: Settings, repository: Repository | None = None, *, measures_all: bool = False
+) -> AsyncIterator[Server]:
     """Run a server inside the current loop. Leaving it ends everything it started; drain first to finish work.
 
+    repository: by default the folder that the settings name. measures_all: the memory of every run, whatever it costs.
     Raises OSError where an address can't be bound, RepositoryError where there is no repository.
     """
     scheduler = Scheduler(_device_limits(settings), _limits(settings))
     engine = Engine(scheduler, check_integrity=settings.server.check_integrity)
-    pool = WorkerPool(engine.post, engine.report, {**heap.environment(), **cuda_environment()})
+    environment = {**heap.environment(), **cuda_environment()}
+    pool = WorkerPool(engine.post, engine.report, environment, measures_all=measures_all)
     engine.attach(pool)
     engine.observe(Caps(scheduler.state, pool).decided)
     catalog = Catalog()
     remembered = RememberedFootprints(settings.server.footprints, engine)
     await remembered.recall()
     engine.observe(remembered.decided)
-    control = Control(engine, catalog, DiskRepository(settings.repository.path), remembered.of)
+    control = Control(engine, catalog, repository or DiskRepository(settings.repository.path), remembered.of)
     backend = Backend(engine, catalog, control)
     patience = _Patience()
     async with contextlib.AsyncExitStack() as stack:

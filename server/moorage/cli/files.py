@@ -2,12 +2,14 @@
 
 import json
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
 
 from moorage.cli.arrays import InputError
+from moorage.cli.terminal import WRONG_USAGE, fail
 from moorage_client.tensors import Array
 
 _NPY_MAGIC = b"\x93NUMPY"
@@ -49,6 +51,17 @@ def read_npy(name: str, path: Path) -> Array:
     except MemoryError as error:
         raise InputError(f"{where}: does not fit into memory") from error
     return array
+
+
+def named_files(option: str, entries: Iterable[str]) -> list[tuple[str, Path]]:
+    """What an option's NAME=FILE stand for. Any other ends the command."""
+    named = []
+    for entry in entries:
+        name, separator, path = entry.partition("=")
+        if not (name and separator and path):
+            fail(f"{option}: expected NAME=FILE, got '{entry}'", WRONG_USAGE)
+        named.append((name, Path(path)))
+    return named
 
 
 def _finite(text: str) -> float:

@@ -1,7 +1,6 @@
 """`moorage infer`: one request, from the command line."""
 
 from enum import StrEnum
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -48,11 +47,12 @@ def infer(  # noqa: PLR0913, PLR0917 an option of the command each
     """
     from moorage.cli import inputs, outputs
     from moorage.cli.arrays import InputError
+    from moorage.cli.files import named_files
 
     if not (text or json_file or npy):
         fail("nothing to infer: give --text, --json or --npy", WRONG_USAGE)
     try:
-        sources = inputs.read_sources(tuple(text or ()), json_file, [_named_file(entry) for entry in npy or ()])
+        sources = inputs.read_sources(tuple(text or ()), json_file, named_files("--npy", npy or ()))
         with connected(target) as client:
             metadata = client.metadata(model, version)
             tensors = inputs.tensors(metadata, sources)
@@ -63,10 +63,3 @@ def infer(  # noqa: PLR0913, PLR0917 an option of the command each
         typer.echo(outputs.as_json(metadata, results))
     else:
         stdout().print(outputs.as_text(metadata, results), markup=False, soft_wrap=True)
-
-
-def _named_file(entry: str) -> tuple[str, Path]:
-    name, separator, path = entry.partition("=")
-    if not (name and separator and path):
-        fail(f"--npy: expected NAME=FILE, got '{entry}'", WRONG_USAGE)
-    return name, Path(path)

@@ -153,6 +153,21 @@ class Footprint:
 
 
 @dataclass(frozen=True, slots=True)
+class ProfiledRun:
+    """A run that `moorage profile` measured.
+
+    rows: at least 1. row_bytes: of its inputs, the largest row. peak_bytes: of the device, beside the weights.
+    reserved_bytes: what the allocator took for it; None where there is none. seconds: from its beginning to its end.
+    """
+
+    rows: int
+    row_bytes: int
+    peak_bytes: int
+    reserved_bytes: int | None
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class ModelSpec:
     """All that is declared of one version of a model.
 
@@ -162,6 +177,7 @@ class ModelSpec:
     weights_hint_bytes: size of the weight files on disk; 0 where there are none.
     weight: its share of its device's seconds, beside the weights of other models of the same priority.
     versions: which of the model's versions are offered: "latest", "all", or their numbers.
+    profiles: runs that were measured before, by kind of device ("cpu", "cuda").
     """
 
     name: str
@@ -187,6 +203,7 @@ class ModelSpec:
     fingerprint: str = ""
     weights_hint_bytes: int = 0
     versions: str | tuple[int, ...] = "latest"
+    profiles: Mapping[str, tuple[ProfiledRun, ...]] = field(default_factory=dict)
 
 
 class ModelState(StrEnum):

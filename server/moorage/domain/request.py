@@ -18,7 +18,7 @@ class InferenceRequest:
     rows: rows along the batch axis; 1 for a model without one.
     outputs: names asked for; empty means all.
     batch_key: requests may share a run only if theirs are equal; None shares with nobody.
-    size_bytes: bytes of all inputs, counted against the queue's bound.
+    size_bytes: bytes of all inputs and what keeping them takes, counted against the queue's bound.
     arrived_s, deadline_s: monotonic seconds.
     priority: 1 highest to 5; 0 is the model's default.
     """
@@ -35,6 +35,11 @@ class InferenceRequest:
     outputs: tuple[str, ...] = ()
     parameters: Mapping[str, ParameterValue] = field(default_factory=dict)
     priority: int = 0
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of input of one of its rows, on average."""
+        return sum(len(tensor.data) for tensor in self.inputs) // self.rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,12 +59,18 @@ class BatchOutput:
 
 @dataclass(frozen=True, slots=True)
 class RunResult:
-    """What a run brought back, and how long the worker spent on each part, in nanoseconds."""
+    """What a run brought back, and how long the worker spent on each part, in nanoseconds.
+
+    peak_bytes: of the device, what it took at most beside the weights; reserved_bytes: what the allocator took for
+    that. None where it was not measured.
+    """
 
     outputs: tuple[BatchOutput, ...]
     input_ns: int
     infer_ns: int
     output_ns: int
+    peak_bytes: int | None = None
+    reserved_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

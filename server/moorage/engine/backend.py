@@ -12,11 +12,12 @@ from moorage.engine.catalog import Catalog, Serving
 from moorage.engine.control import Control
 from moorage.engine.engine import Engine
 from moorage.engine.holding import hold
-from moorage.engine.inquiry import explain, set_share
+from moorage.engine.inquiry import estimates, explain, set_share
 from moorage.engine.snapshot import ServerSnapshot
 from moorage.engine.view import take_snapshot
 from moorage.scheduling.admission import is_ready
 from moorage.scheduling.explain import Explanation
+from moorage.scheduling.foreseen import RunEstimate
 
 T = TypeVar("T")
 
@@ -83,3 +84,8 @@ class Backend:
         if explanation is None:
             raise ModelNotReady(name, f"no device of this server matches placement.devices = {', '.join(spec.devices)}")
         return explanation
+
+    def run_estimates(self, name: str, version: str) -> tuple[RunEstimate, ...]:
+        """What is expected of a model's runs, by their size. Raises ModelNotFound, ModelNotReady as resolve does."""
+        key, _ = self.resolve(name, version)
+        return estimates(self._engine, key)

@@ -6,6 +6,7 @@ from moorage.domain.model import Footprint, ModelKey, ModelSpec, SharePolicy
 from moorage.engine.engine import Engine
 from moorage.scheduling.events import ShareChanged
 from moorage.scheduling.explain import Explanation
+from moorage.scheduling.foreseen import RunEstimate, run_estimates
 from moorage.scheduling.records import footprint_of
 
 
@@ -28,6 +29,11 @@ def set_share(engine: Engine, key: ModelKey, change: Callable[[SharePolicy], Sha
 def explain(engine: Engine, key: ModelKey, rows: int, priority: int) -> Explanation | None:
     """What would happen if a model were asked for so many rows now. None where no device matches the model."""
     return engine.scheduler.explain(key, rows, priority, engine.now())
+
+
+def estimates(engine: Engine, key: ModelKey) -> tuple[RunEstimate, ...]:
+    """What is expected of a registered model's runs, and how that compared."""
+    return run_estimates(engine.scheduler.state.models[key])
 
 
 def footprints(engine: Engine) -> list[tuple[ModelKey, ModelSpec, str, Footprint]]:

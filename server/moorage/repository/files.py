@@ -9,6 +9,7 @@ from pathlib import Path
 from moorage.repository.errors import ManifestError
 from moorage.repository.quoting import shown
 
+PROFILE_FILE = "profile.json"
 WEIGHT_SUFFIXES = frozenset({".pt", ".pt2", ".onnx", ".safetensors", ".bin", ".pth", ".npz"})
 
 
@@ -21,8 +22,9 @@ class FileSummary:
 
 
 def is_ignored(name: str) -> bool:
-    """Hidden entries are not part of a model, nor is what Python writes beside model.py when it is imported."""
-    return name.startswith(".") or name == "__pycache__"
+    """Hidden entries are not part of a model, nor is what Python writes beside model.py when it is imported, or what
+    was measured of it."""
+    return name.startswith(".") or name in {"__pycache__", PROFILE_FILE}
 
 
 def exists(path: Path) -> bool:

@@ -8,7 +8,7 @@ models/                 the root
 
 import os
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from moorage.domain.errors import ModelNotFound
@@ -23,6 +23,7 @@ from moorage.repository.manifest import (
     parse_manifest,
 )
 from moorage.repository.names import EXPECTED_MODEL_NAME, check_model_name, is_model_name, version_number
+from moorage.repository.profiles import read_profiles
 from moorage.repository.quoting import shown
 from moorage.repository.specs import spec_of
 
@@ -108,7 +109,8 @@ def _read_model(root: Path, folder: Path, name: str) -> tuple[ModelSpec, ...]:
     for version in _chosen(manifest.versions, found):
         _check_runtime_file(root, found[version], version, manifest)
         summary = summarise(root, found[version], content)
-        specs.append(spec_of(manifest, name, version, found[version], summary))
+        spec = spec_of(manifest, name, version, found[version], summary)
+        specs.append(replace(spec, profiles=read_profiles(root, found[version])))
     return tuple(specs)
 
 

@@ -11,7 +11,7 @@ import grpc
 from moorage.domain.errors import ServerDraining
 from moorage.domain.model import ModelKey
 from moorage.rpc.admin_fields import MIN_INTERVAL_S, hold_order, interval_s, rows_and_priority, share_change
-from moorage.rpc.admin_render import explanation_message, policy_message, snapshot_message
+from moorage.rpc.admin_render import estimates_message, explanation_message, policy_message, snapshot_message
 from moorage.rpc.guard import parse, server_stream, unary
 from moorage.rpc.lookup import find
 from moorage.rpc.ports import Backend
@@ -47,6 +47,7 @@ class Admin:
             "WatchSnapshot": server_stream(self._watch_snapshot),
             "SetModelPolicy": unary(ADMIN_METHODS["SetModelPolicy"], self._set_model_policy),
             "Explain": unary(ADMIN_METHODS["Explain"], self._explain),
+            "GetRunEstimates": unary(ADMIN_METHODS["GetRunEstimates"], self._get_run_estimates),
             "Hold": server_stream(self._hold),
         }
         return grpc.method_handlers_generic_handler(ADMIN_SERVICE, methods)
@@ -107,7 +108,11 @@ class Admin:
         rows, priority = rows_and_priority(request)
         return explanation_message(key, self._backend.explain(key.name, str(key.version), rows, priority))
 
-    def _key(self, request: pb.SetModelPolicyRequest | pb.ExplainRequest) -> ModelKey:
+    async def _get_run_estimates(self, request: pb.GetRunEstimatesRequest) -> pb.GetRunEstimatesResponse:
+        key = self._key(request)
+        return estimates_message(key, self._backend.run_estimates(key.name, str(key.version)))
+
+    def _key(self, request: pb.SetModelPolicyRequest | pb.ExplainRequest | pb.GetRunEstimatesRequest) -> ModelKey:
         return find(self._backend.snapshot(), request.model_name, request.model_version).key
 
     async def _hold(self, body: bytes, context: "Context") -> AsyncGenerator[bytes]:

@@ -7,6 +7,7 @@ from moorage.engine.snapshot import DeviceSnapshot, ModelSnapshot, ServerSnapsho
 from moorage.rpc.lookup import current
 from moorage.rpc.metadata import server_ready
 from moorage.scheduling.explain import Explanation, Holder, Verdict
+from moorage.scheduling.foreseen import RunEstimate
 from moorage_protocol import moorage_v1 as pb
 
 _STATES = {
@@ -66,6 +67,28 @@ def explanation_message(key: ModelKey, explanation: Explanation) -> pb.ExplainRe
         preempt=_holders(explanation.preempt),
         holders=_holders(explanation.holders),
         reason=explanation.reason,
+    )
+
+
+def estimates_message(key: ModelKey, estimates: Iterable[RunEstimate]) -> pb.GetRunEstimatesResponse:
+    """What is expected of a model's runs."""
+    return pb.GetRunEstimatesResponse(
+        model_name=key.name,
+        model_version=str(key.version),
+        estimates=[
+            pb.RunEstimate(
+                rows=estimate.rows,
+                row_bytes=estimate.row_bytes,
+                leased_bytes=estimate.leased_bytes,
+                expected_bytes=estimate.expected_bytes,
+                measured_bytes=estimate.measured_bytes,
+                bytes_error=estimate.bytes_error,
+                measured_runs=estimate.measured_runs,
+                expected_s=estimate.expected_s,
+                seconds_error=estimate.seconds_error,
+            )
+            for estimate in estimates
+        ],
     )
 
 

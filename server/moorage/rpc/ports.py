@@ -9,6 +9,7 @@ from moorage.domain.request import InferenceRequest
 from moorage.domain.tensor import OutputTensor
 from moorage.engine.snapshot import ServerSnapshot
 from moorage.scheduling.explain import Explanation
+from moorage.scheduling.foreseen import RunEstimate
 
 T = TypeVar("T")
 
@@ -67,6 +68,10 @@ class Backend(Protocol):
         The edge always names the version: it fills in the one that a request without a version would reach. Raises
         ModelNotFound, and MemoryExhausted for a reservation that is not free. Cancellation: the change is made or not.
         """
+        ...
+
+    def run_estimates(self, name: str, version: str) -> tuple[RunEstimate, ...]:
+        """What is expected of a model's runs, by their size. Raises ModelNotFound and ModelNotReady."""
         ...
 
     def explain(self, name: str, version: str, rows: int, priority: int) -> Explanation:

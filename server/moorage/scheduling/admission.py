@@ -3,7 +3,7 @@
 from moorage.domain.errors import DeadlineExceeded, ModelNotReady, ModelTooLarge, MoorageError, ServerDraining
 from moorage.domain.model import Loading, ModelState
 from moorage.domain.request import InferenceRequest
-from moorage.scheduling.placement import execution_bytes, expected_weights_bytes, largest_device
+from moorage.scheduling.placement import expected_state_bytes, expected_weights_bytes, largest_device
 from moorage.scheduling.records import ModelRecord
 from moorage.scheduling.recovery import UNWELL_AFTER, restart_delay_s
 from moorage.scheduling.state import DeviceRecord, State
@@ -49,8 +49,8 @@ def _expired(request: InferenceRequest, now: float) -> DeadlineExceeded | None:
 
 def never_fits(state: State, model: ModelRecord, rows: int) -> ModelTooLarge | None:
     """Whether a run of that many rows exceeds what the device could offer with this model alone on it, or the
-    model's own limit."""
-    run_bytes = execution_bytes(model, rows)
+    model's own limit. By what is declared: a run that was measured has found its memory."""
+    run_bytes = model.spec.memory.workspace_bytes(rows) + expected_state_bytes(model)
     if run_bytes == 0:
         return None
     what = f"a run of {rows} rows of model '{model.key.name}'"

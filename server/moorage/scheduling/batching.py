@@ -7,22 +7,29 @@ pays.
 
 from collections.abc import Callable, Iterable, Sequence
 
-from moorage.domain.model import ModelSpec
 from moorage.scheduling.queue import Entry
+from moorage.scheduling.workspaces import Workspaces
 
 
 def form_batch(
-    waiting: Iterable[Entry], spec: ModelSpec, most_rows: int, *, free_bytes: float, max_input_bytes: int
+    waiting: Iterable[Entry],
+    workspaces: Workspaces,
+    most_rows: int,
+    *,
+    free_bytes: float,
+    max_input_bytes: int,
+    preferred_sizes: Sequence[int] = (),
 ) -> list[Entry]:
     """The head of the queue and those right behind it that can share its run; empty if the head does not fit.
 
     Who is tried again shares it with those of the same cohort, wherever they stand, and with nobody else.
 
     most_rows: of a run of several requests. free_bytes: what the run's workspace may take.
-    max_input_bytes: inputs of one run together, unless a single request is larger.
+    max_input_bytes: inputs of one run together, unless a single request is larger. preferred_sizes: see BatchingPolicy.
     """
     batch: list[Entry] = []
-    rows = size_bytes = 0
+    rows = size_bytes = row_bytes = 0
+    has_shapes = workspaces.has_learned
     for entry in waiting:
         request = entry.request
         if batch and batch[0].cohort and entry.cohort != batch[0].cohort:
@@ -33,15 +40,16 @@ def form_batch(
             and size_bytes + request.size_bytes <= max_input_bytes
         ):
             break
-        if spec.memory.workspace_bytes(rows + request.rows) > free_bytes:
+        if has_shapes:
+            row_bytes = max(row_bytes, request.row_bytes)
+        if workspaces.bytes_for(rows + request.rows, row_bytes) > free_bytes:
             break
         batch.append(entry)
         rows += request.rows
         size_bytes += request.size_bytes
         if request.batch_key is None:
             break
-    sizes = spec.batching.preferred_sizes
-    return _cut(batch, rows, sizes) if sizes else batch
+    return _cut(batch, rows, preferred_sizes) if preferred_sizes else batch
 
 
 def _cut(batch: list[Entry], rows: int, sizes: Sequence[int]) -> list[Entry]:

@@ -14,17 +14,23 @@ _UNREAD = 32
 
 @dataclass(slots=True)
 class _Class:
-    """Runs of like size: from a power of two to the next. Means of rows and of seconds."""
+    """Runs of like size: from a power of two to the next. Means of rows and of seconds.
+
+    error: the mean of by what part they differed from the mean before them.
+    """
 
     rows: float
     seconds: float
     runs: int = 1
+    error: float | None = None
 
     def note(self, rows: int, seconds: float) -> None:
         if self.runs >= _CLIPPED_FROM:
             seconds = min(seconds, _MOST_TIMES * self.seconds)
         self.runs += 1
         weight = max(_WEIGHT, 1 / self.runs)
+        error = abs(seconds / self.seconds - 1) if self.seconds > 0 else 0.0
+        self.error = error if self.error is None else self.error + weight * (error - self.error)
         self.rows += weight * (rows - self.rows)
         self.seconds += weight * (seconds - self.seconds)
 
@@ -76,6 +82,17 @@ class RunSeconds:
         upper = next((index for index, (seen_rows, _) in enumerate(points) if seen_rows >= rows), len(points) - 1)
         (low_rows, low_s), (high_rows, high_s) = points[max(0, upper - 1)], points[max(1, upper)]
         return max(0.0, low_s + (high_s - low_s) * (rows - low_rows) / (high_rows - low_rows))
+
+    def sizes(self) -> list[int]:
+        """Of the runs of each class, the mean of their rows."""
+        self._read()
+        return [round(seen.rows) for _, seen in sorted(self._classes.items())]
+
+    def error(self, rows: int) -> float | None:
+        """By what part runs of about this size differ from what was expected, on average; None before the second."""
+        self._read()
+        seen = self._classes.get(rows.bit_length())
+        return None if seen is None else seen.error
 
     def _lines(self) -> list[tuple[float, float]]:
         """Rows and seconds of every class, the seconds never falling."""

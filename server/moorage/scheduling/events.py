@@ -42,10 +42,14 @@ class RunFailed:
 
 @dataclass(frozen=True, slots=True)
 class StepFinished:
-    """A worker computed one step of a stepped model's run; a result for every request that took part."""
+    """A worker computed one step of a stepped model's run; a result for every request that took part.
+
+    peak_bytes: see RunResult; here beside the states, too.
+    """
 
     run_id: int
     results: tuple[StepResult, ...]
+    peak_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from moorage.scheduling.placement import (
     largest_device,
     least_bytes,
 )
-from moorage.scheduling.records import ModelRecord
+from moorage.scheduling.records import ModelRecord, begin_with_profile
 from moorage.scheduling.requests import Requests
 from moorage.scheduling.room import Room
 from moorage.scheduling.state import DeviceRecord, State
@@ -78,6 +78,7 @@ class Loads:
             device = min(devices, key=lambda device: (self._cost(model, device, now), device.name))
         model.device = device.name
         device.models[model.key] = model
+        begin_with_profile(model, device.name)
         return None
 
     def _never(self, model: ModelRecord) -> MoorageError:

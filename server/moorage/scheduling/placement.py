@@ -22,8 +22,17 @@ def expected_state_bytes(model: ModelRecord) -> int:
 
 
 def execution_bytes(model: ModelRecord, rows: int) -> int:
-    """What a run of so many rows takes, or the first step of a request."""
-    return model.spec.memory.workspace_bytes(rows) + expected_state_bytes(model)
+    """What a run of so many rows takes, of whatever shape, or the first step of a request."""
+    state_bytes = expected_state_bytes(model)
+    return model.workspaces.bytes_for(rows, beside_bytes=state_bytes) + state_bytes
+
+
+def most_workspace_bytes(model: ModelRecord, device: DeviceRecord) -> float:
+    """What a run and states could be given with nothing else on the device, within the model's own limit."""
+    weights_bytes = model.weights.size_bytes if model.weights is not None else expected_weights_bytes(model)
+    most_bytes = device.budget.configured_bytes - device.limits.context_bytes - weights_bytes
+    limit_bytes = model.semaphore.limit_bytes
+    return most_bytes if limit_bytes is None else min(most_bytes, limit_bytes)
 
 
 def least_bytes(model: ModelRecord, device: DeviceRecord) -> int:

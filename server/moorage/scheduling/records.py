@@ -14,6 +14,7 @@ from moorage.scheduling.queue import Entry, ModelQueue, QueueTotals
 from moorage.scheduling.rates import RateLimit
 from moorage.scheduling.semaphore import MemorySemaphore
 from moorage.scheduling.usage import Usage
+from moorage.scheduling.workspaces import Workspaces
 
 
 class WorkerState(StrEnum):
@@ -93,7 +94,8 @@ class ModelRecord:
     in_service: it was loaded or is to be, so that a request brings it in again. wanted: a load was asked for and is
     not settled. asked_s: when. closing: takes no new work, and goes when it is idle. evicted: going to make
     room. killed: its process is being ended to make room.
-    seconds: of its runs, by their rows. ceiling: of the rows of a run, once one has found no memory.
+    seconds, workspaces: of its runs, by their rows. ceiling: of the rows of a run, once one has found no memory.
+    profiled_on: the kind of device whose profile they began with.
     company: callers who are expected back; company_until_s: it could run, and waits for them until then.
     came_s: since when it is in memory; way_in_s: how long its coming took. served_s: when it last had a turn.
     due_s: when the next is due, by its share of the device's seconds. back_until_s: callers who come by then had only
@@ -113,6 +115,7 @@ class ModelRecord:
     rate: RateLimit | None
     company: Company
     seconds: RunSeconds
+    workspaces: Workspaces
     share: SharePolicy
     semaphore: MemorySemaphore
     usage: Usage
@@ -145,6 +148,7 @@ class ModelRecord:
     due_s: float = float("-inf")
     back_until_s: float = float("-inf")
     ceiling: RowCeiling | None = None
+    profiled_on: str = ""
     load_crashes: int = 0
     load_failures: int = 0
     retry_at_s: float = 0.0
@@ -168,11 +172,24 @@ def new_model(
         rate=RateLimit(key.name, spec.rate) if spec.rate != RatePolicy() else None,
         company=Company(),
         seconds=RunSeconds(),
+        workspaces=Workspaces(spec.memory),
         share=share,
         semaphore=MemorySemaphore(str(key), reserved_bytes=share.reserved_bytes, limit_bytes=share.limit_bytes),
         usage=Usage(footprint.uses_per_s),
         measured=Measured(None, footprint.weights_bytes, footprint.load_s, footprint.restore_s, footprint.state_bytes),
     )
+
+
+def begin_with_profile(model: ModelRecord, device: str) -> None:
+    """A model goes to a device: what was profiled on its kind is what is known, until its runs there tell more."""
+    kind = device.partition(":")[0]
+    if model.profiled_on == kind:
+        return
+    model.profiled_on = kind
+    profile = model.spec.profiles.get(kind, ())
+    model.seconds, model.workspaces = RunSeconds(), Workspaces(model.spec.memory, profile)
+    for run in profile:
+        model.seconds.note(run.rows, run.seconds)
 
 
 def footprint_of(model: ModelRecord, now: float) -> Footprint:

@@ -9,6 +9,7 @@ from moorage.scheduling.actions import Execute, Run, StepPlan, Succeed
 from moorage.scheduling.batching import form_batch, halves
 from moorage.scheduling.budget import LeaseKind
 from moorage.scheduling.ceilings import RowCeiling
+from moorage.scheduling.placement import most_workspace_bytes
 from moorage.scheduling.prospects import late_already
 from moorage.scheduling.queue import Entry
 from moorage.scheduling.records import ModelRecord
@@ -33,7 +34,7 @@ class Runs:
 
     def needed_bytes(self, model: ModelRecord, first: Entry | None) -> int:
         """What the smallest next run takes: that of the request whose turn it is."""
-        return model.spec.memory.workspace_bytes(first.request.rows) if first is not None else 0
+        return model.workspaces.bytes_of(first.request) if first is not None else 0
 
     def start(self, model: ModelRecord, room_bytes: float, now: float, may_join: MayJoin | None = None) -> bool:
         """Begin the next run with as many requests as fit the room; whether the first of them did."""
@@ -48,7 +49,9 @@ class Runs:
         for entry in batch:
             model.queue.remove(entry)
         model.queue.left(batch, now)
-        self.begin(model, batch, None, now)
+        rows = sum(entry.request.rows for entry in batch)
+        row_bytes = _row_bytes(model, batch) if model.workspaces.has_learned else 0
+        self.begin(model, batch, None, model.workspaces.bytes_for(rows, row_bytes), now)
         return True
 
     def _batch(self, model: ModelRecord, room_bytes: float, may_join: MayJoin | None, now: float) -> list[Entry]:
@@ -57,7 +60,14 @@ class Runs:
         if model.ceiling is not None:
             most_rows = model.ceiling.most_rows(most_rows, now)
         most_bytes = self._state.limits.max_input_bytes
-        return form_batch(waiting, model.spec, most_rows, free_bytes=room_bytes, max_input_bytes=most_bytes)
+        return form_batch(
+            waiting,
+            model.workspaces,
+            most_rows,
+            free_bytes=room_bytes,
+            max_input_bytes=most_bytes,
+            preferred_sizes=model.spec.batching.preferred_sizes,
+        )
 
     def _refuse_late(self, model: ModelRecord, now: float) -> bool:
         """Refuse those of the next run who would not be answered in time even if it began now; whether any were."""
@@ -66,7 +76,9 @@ class Runs:
             self._requests.refuse(model, entry, error)
         return bool(late)
 
-    def begin(self, model: ModelRecord, entries: list[Entry], step: StepPlan | None, now: float) -> None:
+    def begin(
+        self, model: ModelRecord, entries: list[Entry], step: StepPlan | None, workspace_bytes: int, now: float
+    ) -> None:
         """Lease the workspace and send the run, or step, off. The room for it was seen to be there."""
         assert model.worker is not None
         device = self._state.device_of(model)
@@ -75,7 +87,6 @@ class Runs:
         for entry in entries:
             rows += entry.request.rows
             last_deadline_s = max(last_deadline_s, entry.request.deadline_s)
-        workspace_bytes = model.spec.memory.workspace_bytes(rows)
         lease = device.budget.acquire(model.semaphore.owner, LeaseKind.WORKSPACE, workspace_bytes, model.semaphore)
         assert lease is not None, f"{model.key}: no room for {workspace_bytes} bytes"
         self._state.last_run_id += 1
@@ -94,6 +105,8 @@ class Runs:
         model = self._state.models[run.key]
         run_s = now - run.started_s
         model.seconds.note(run.rows, run_s)
+        if result.peak_bytes is not None:
+            self.learn_peak(model, run, result.peak_bytes)
         if run_s > model.slow_run_s:
             model.slow_run_s, model.worst_wait_s = 0.0, math.inf
         if model.spec.max_batch_size > 1:
@@ -102,6 +115,11 @@ class Runs:
                 self._turns.expect_back(model, run, now)
         for entry in run.entries:
             self._state.entries.pop(entry.request.request_id, None)
+
+    def learn_peak(self, model: ModelRecord, run: Run, peak_bytes: int) -> None:
+        """A run, or step, took so much memory beside weights and states."""
+        model.workspaces.most_bytes = most_workspace_bytes(model, self._state.device_of(model))
+        model.workspaces.note(run.rows, _row_bytes(model, run.entries), peak_bytes)
 
     def failed(self, run: Run, error: MoorageError, now: float) -> None:
         """A run failed: a lone request is answered with the error, batch-mates are tried again in two halves.
@@ -182,3 +200,10 @@ class Runs:
     def alive(self, run: Run) -> list[Entry]:
         """The members that still wait for their answers."""
         return [entry for entry in run.entries if self._state.is_open(entry)]
+
+
+def _row_bytes(model: ModelRecord, entries: Iterable[Entry]) -> int:
+    """The shape of a run. Steps are all of one: what they take does not depend on what their requests began with."""
+    if model.stepped:
+        return 0
+    return max(entry.request.row_bytes for entry in entries)

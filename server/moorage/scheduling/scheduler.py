@@ -79,7 +79,7 @@ class Scheduler:
             events.RequestCancelled: lambda event, now: self._requests.cancelled(event.request_id),
             events.RunFinished: lambda event, now: self._runs.finished(event.run_id, event.result, now),
             events.RunFailed: self._run_failed,
-            events.StepFinished: lambda event, now: self._steps.finished(event.run_id, event.results, now),
+            events.StepFinished: self._steps.finished,
             events.StatesSuspended: lambda event, now: self._states.suspended(event.key, event.request_ids),
             events.StatesDropped: lambda event, now: self._states.dropped(event.key, event.request_ids),
             events.ModelRegistered: self._model_registered,

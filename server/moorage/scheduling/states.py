@@ -148,7 +148,9 @@ def going(model: ModelRecord) -> list[Entry]:
 
 def next_step_bytes(model: ModelRecord, entry: Entry) -> int:
     """What a step of this running request alone takes beyond what it keeps."""
-    return model.spec.memory.workspace_bytes(entry.request.rows) + model.measured.state_growth_bytes
+    growth_bytes = model.measured.state_growth_bytes
+    state_bytes = entry.state.size_bytes if entry.state is not None else 0
+    return model.workspaces.bytes_for(entry.request.rows, beside_bytes=state_bytes + growth_bytes) + growth_bytes
 
 
 def _host_s(size_bytes: int) -> float:

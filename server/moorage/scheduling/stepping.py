@@ -7,6 +7,7 @@ from moorage.domain.model import ModelState
 from moorage.domain.request import StepResult
 from moorage.scheduling.actions import Run, StepPlan, SucceedStepped
 from moorage.scheduling.budget import LeaseKind
+from moorage.scheduling.events import StepFinished
 from moorage.scheduling.placement import expected_state_bytes
 from moorage.scheduling.queue import Entry
 from moorage.scheduling.records import ModelRecord
@@ -32,7 +33,7 @@ class Steps:
             return next_step_bytes(model, running[0])
         if first is None:
             return 0
-        return model.spec.memory.workspace_bytes(first.request.rows) + self._joining_bytes(model, first)
+        return self._workspace_bytes(model, first, first.request.rows) + self._joining_bytes(model, first)
 
     def _joining_bytes(self, model: ModelRecord, entry: Entry) -> int:
         """What its state may come to in its first step, or in the next one where it was suspended."""
@@ -55,18 +56,20 @@ class Steps:
             joiners = [] if alone else self._fitting(model, waiting, members, room_bytes)
         if not members and not joiners:
             return False
+        rows = sum(entry.request.rows for entry in members + joiners)
+        workspace_bytes = self._workspace_bytes(model, (members + joiners)[0], rows)
         self._take_states(model, members, joiners)
         model.queue.left(joiners, now)
         starting = tuple(entry for entry in joiners if entry.host is None)
         resuming = tuple(entry for entry in joiners if entry.host is not None)
-        self._runs.begin(model, members + joiners, StepPlan(starting, resuming), now)
+        self._runs.begin(model, members + joiners, StepPlan(starting, resuming), workspace_bytes, now)
         return True
 
     def _fitting(
         self, model: ModelRecord, entries: Iterable[Entry], before: list[Entry], room_bytes: float
     ) -> list[Entry]:
         """The first of these that fit a step beside those before. Those before are running, or these are."""
-        memory, growth_bytes = model.spec.memory, model.measured.state_growth_bytes
+        growth_bytes = model.measured.state_growth_bytes
         most_rows = max(1, model.spec.max_batch_size)
         fitting: list[Entry] = []
         rows = sum(entry.request.rows for entry in before)
@@ -75,13 +78,22 @@ class Steps:
             extra_bytes = growth_bytes if entry.state is not None else self._joining_bytes(model, entry)
             rows += entry.request.rows
             states_bytes += extra_bytes
-            too_many = rows > most_rows and bool(before or fitting)
-            if too_many or memory.workspace_bytes(rows) + states_bytes > room_bytes:
+            first = (before or fitting or [entry])[0]
+            too_many = rows > most_rows and first is not entry
+            if too_many or self._workspace_bytes(model, first, rows) + states_bytes > room_bytes:
                 break
             fitting.append(entry)
             if entry.cohort:
                 break
         return fitting
+
+    def _workspace_bytes(self, model: ModelRecord, first: Entry, rows: int) -> int:
+        """What a step of so many rows takes beside states. first: of its members."""
+        if first.state is not None:
+            beside_bytes = first.state.size_bytes + model.measured.state_growth_bytes
+        else:
+            beside_bytes = self._joining_bytes(model, first)
+        return model.workspaces.bytes_for(rows, beside_bytes=beside_bytes)
 
     def _take_states(self, model: ModelRecord, members: list[Entry], joiners: list[Entry]) -> None:
         """Lease what the states may come to in this step."""
@@ -126,23 +138,26 @@ class Steps:
             self._states.give_way(model, running[-1], now)
             return
         entry = running[0]
-        workspace_bytes = model.spec.memory.workspace_bytes(entry.request.rows)
+        assert entry.state is not None
+        workspace_bytes = model.workspaces.bytes_for(entry.request.rows, beside_bytes=entry.state.size_bytes)
         if workspace_bytes <= min(device.budget.free_for(model.semaphore), model.semaphore.room_bytes):
-            self._runs.begin(model, running, StepPlan((), ()), now)
+            self._runs.begin(model, running, StepPlan((), ()), workspace_bytes, now)
             return
         what = f"a step of {entry.request.rows} rows of model '{model.key.name}'"
         error = device.budget.exhausted(what, workspace_bytes, device.budget.free_for(model.semaphore))
         self._requests.give_up(model, entry, error)
         self._states.flush(model, now)
 
-    def finished(self, run_id: int, results: tuple[StepResult, ...], now: float) -> None:
+    def finished(self, event: StepFinished, now: float) -> None:
         """A step came back: answer those who are done, and learn what the others keep."""
-        run = self._runs.end(run_id, now)
+        run = self._runs.end(event.run_id, now)
         if run is None:
             return
         model = self._state.models[run.key]
         model.measured.step_s = _smoothed(model.measured.step_s, now - run.started_s)
-        for result in results:
+        if event.peak_bytes is not None:
+            self._runs.learn_peak(model, run, event.peak_bytes)
+        for result in event.results:
             entry = model.active.get(result.request_id)
             if entry is not None:
                 self._took_step(model, run, entry, result)

@@ -158,14 +158,17 @@ class Lane:
                 self._post(RunFailed(message.run_id, error))
             case Stepped():
                 results = tuple(map(self._step_result, message.results))
-                self._post(StepFinished(message.run_id, results + self._refused))
+                # Those who never got there were counted on.
+                peak_bytes = None if self._refused else message.peak_bytes
+                self._post(StepFinished(message.run_id, results + self._refused, peak_bytes))
             case Suspended():
                 self._post(StatesSuspended(self.key, message.request_ids))
             case Dropped():
                 self._post(StatesDropped(self.key, message.request_ids))
 
     def _result(self, message: Executed) -> RunResult:
-        return RunResult(self._outputs(message.outputs), message.input_ns, message.infer_ns, message.output_ns)
+        times = (message.input_ns, message.infer_ns, message.output_ns)
+        return RunResult(self._outputs(message.outputs), *times, message.peak_bytes, message.reserved_bytes)
 
     def _step_result(self, member: SteppedMember) -> StepResult:
         error = None if member.failure is None else self._error(member.out_of_memory, member.failure)

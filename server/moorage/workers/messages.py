@@ -20,7 +20,7 @@ class Spec(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Blueprint(msgspec.Struct, frozen=True, array_like=True):
-    """What a worker needs to build a model."""
+    """What a worker needs to build a model. measures_all: the memory of every run, whatever that costs."""
 
     runtime: str
     path: str
@@ -35,6 +35,7 @@ class Blueprint(msgspec.Struct, frozen=True, array_like=True):
     restore_s: float = 0.0
     steps: int = 1
     state_bytes: int = 0
+    measures_all: bool = False
 
 
 class LoadModel(msgspec.Struct, frozen=True, array_like=True, tag=True):
@@ -225,13 +226,19 @@ class OutputReference(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Executed(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """A run is done; its outputs stay where they are until the next Execute on this lane."""
+    """A run is done; its outputs stay where they are until the next Execute on this lane.
+
+    peak_bytes: of the device, the most that it took beside the weights; reserved_bytes: what the allocator took for
+    that. None where it was not measured.
+    """
 
     run_id: int
     outputs: tuple[OutputReference, ...]
     input_ns: int
     infer_ns: int
     output_ns: int
+    peak_bytes: int | None = None
+    reserved_bytes: int | None = None
 
 
 class ExecuteFailed(msgspec.Struct, frozen=True, array_like=True, tag=True):
@@ -264,6 +271,7 @@ class Stepped(msgspec.Struct, frozen=True, array_like=True, tag=True):
     """A step is done; its outputs stay where they are until the next ExecuteStep on this lane.
 
     One that failed as a whole is ExecuteFailed, and leaves no state of any of its members behind.
+    peak_bytes, reserved_bytes: as in Executed, beside the states as they were.
     """
 
     run_id: int
@@ -271,6 +279,8 @@ class Stepped(msgspec.Struct, frozen=True, array_like=True, tag=True):
     input_ns: int
     infer_ns: int
     output_ns: int
+    peak_bytes: int | None = None
+    reserved_bytes: int | None = None
 
 
 class Suspended(msgspec.Struct, frozen=True, array_like=True, tag=True):

@@ -21,7 +21,7 @@ class WorkerPool:
     """Every worker by name. Its methods start things and return; what comes of them is posted as events.
 
     post: takes an event for the scheduler. report: logs (model, detail) and returns the id it is logged under.
-    environment: variables for every process.
+    environment: variables for every process. measures_all: the memory of every run, which costs time.
     """
 
     def __init__(
@@ -29,8 +29,11 @@ class WorkerPool:
         post: Callable[[Event], None],
         report: Callable[[str, str], str],
         environment: Mapping[str, str] | None = None,
+        *,
+        measures_all: bool = False,
     ) -> None:
         self._environment = environment or {}
+        self._measures_all = measures_all
         self._post = post
         self._report = report
         self._workers: dict[str, Worker] = {}
@@ -42,7 +45,9 @@ class WorkerPool:
 
     def start(self, name: str, device: str) -> None:
         """Start a process. Raises OSError where the system has no room for one."""
-        self._workers[name] = Worker(name, device, self._environment, self._ended_or_other, self._report)
+        self._workers[name] = Worker(
+            name, device, self._environment, self._ended_or_other, self._report, measures_all=self._measures_all
+        )
 
     # A worker that is not there has ended, and the event that says so is on its way to the scheduler, which does
     # not know yet. That event settles whatever the worker is asked to do meanwhile.

@@ -65,7 +65,10 @@ class Worker:
         environment: Mapping[str, str],
         post: Callable[[Event], None],
         report: Callable[[str, str], str],
+        *,
+        measures_all: bool = False,
     ) -> None:
+        """measures_all: the memory of every run."""
         self.name = name
         self.device = device
         self.ended = asyncio.Event()
@@ -73,6 +76,7 @@ class Worker:
         self.gave_back = asyncio.Event()
         self.gave_back.set()
         self.told_to_end = False
+        self._measures_all = measures_all
         self._post = post
         self._report = report
         self._process = WorkerProcess(device, environment, self._process_ended)
@@ -169,7 +173,7 @@ class Worker:
         finally:
             theirs.close()
             os.close(descriptor)
-        self._send(LoadModel(key, _blueprint(spec)))
+        self._send(LoadModel(key, _blueprint(spec, measures_all=self._measures_all)))
 
     def _received(self, message: FromWorker) -> None:
         match message:
@@ -232,7 +236,7 @@ def _warn_of_retained(key: ModelKey, retained_bytes: int) -> None:
         log.warning("model %s was unloaded, and something still holds %d bytes of it", key, retained_bytes)
 
 
-def _blueprint(spec: ModelSpec) -> Blueprint:
+def _blueprint(spec: ModelSpec, *, measures_all: bool) -> Blueprint:
     return Blueprint(
         runtime=spec.runtime,
         path=str(spec.path),
@@ -247,6 +251,7 @@ def _blueprint(spec: ModelSpec) -> Blueprint:
         restore_s=spec.simulated.restore_s,
         steps=spec.simulated.steps,
         state_bytes=spec.simulated.state_bytes,
+        measures_all=measures_all,
     )
 
 

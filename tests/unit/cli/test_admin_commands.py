@@ -143,6 +143,32 @@ def test_explain_says_who_would_go(server: Behaviour) -> None:
     assert server.administration.requests == [pb.ExplainRequest(model_name="mlp", rows=8, priority=2)]
 
 
+def test_estimates_are_shown_with_their_errors(server: Behaviour) -> None:
+    server.administration.estimates.estimates.extend(
+        [
+            pb.RunEstimate(
+                rows=8, row_bytes=127, leased_bytes=11 * MIB, expected_bytes=10 * MIB, measured_bytes=20 * MIB,
+                bytes_error=-0.5, measured_runs=3, expected_s=0.0125, seconds_error=0.042,
+            ),
+            pb.RunEstimate(rows=16, leased_bytes=5 * MIB),
+        ]
+    )  # fmt: skip
+    result = moorage(*to(server, "estimates", "mlp"))
+    assert result.exit_code == 0, result.output
+    lines = [" ".join(line.split()) for line in result.stdout.splitlines() if line.strip()]
+    assert lines[2:] == ["8 127 B 11 MiB 10 MiB 20 MiB -50% 3 0.0125 4%", "16 5 MiB"]
+    told = json.loads(moorage(*to(server, "estimates", "mlp", "--model-version", "2", "--json")).stdout)
+    assert [(row["rows"], row["measured_bytes"], row["expected_s"]) for row in told] == [
+        (8, 20 * MIB, 0.0125),
+        (16, None, None),
+    ]
+    assert server.administration.requests[-1] == pb.GetRunEstimatesRequest(model_name="mlp", model_version="2")
+
+
+def test_where_nothing_has_run_yet_estimates_say_so(server: Behaviour) -> None:
+    assert moorage(*to(server, "estimates", "mlp")).stdout == "nothing is known of the runs of mlp yet\n"
+
+
 @pytest.mark.parametrize(
     ("verdict", "word"),
     [
@@ -211,7 +237,7 @@ def test_a_refusal_names_who_holds_the_memory(server: Behaviour) -> None:
 
 @pytest.mark.parametrize(
     "command",
-    [("explain", "mlp"), ("hold", "cpu", "1"), ("models", "policy", "mlp", "--pinned")],
+    [("explain", "mlp"), ("estimates", "mlp"), ("hold", "cpu", "1"), ("models", "policy", "mlp", "--pinned")],
 )
 def test_a_server_without_the_service_is_one_line_and_1(server: Behaviour, command: tuple[str, ...]) -> None:
     server.administration.is_there = False

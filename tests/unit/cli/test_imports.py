@@ -27,7 +27,7 @@ def test_importing_the_command_line_loads_nothing_heavy() -> None:
 
 
 @pytest.mark.parametrize(
-    "command", [(), ("models",), ("models", "policy"), ("infer",), ("serve",), ("explain",), ("hold",)]
+    "command", [(), ("models",), ("models", "policy"), ("infer",), ("serve",), ("explain",), ("estimates",), ("hold",)]
 )
 def test_help_loads_nothing_heavy(command: tuple[str, ...]) -> None:
     # Typer, from 0.29 on, converts options with pydantic itself.

@@ -22,6 +22,7 @@ from moorage_client import (
     NotSupported,
     Overloaded,
     ResidencyCounts,
+    RunEstimate,
     Snapshot,
     SyncClient,
     Unavailable,
@@ -126,6 +127,23 @@ def test_an_explanation_is_told_whole(administered: Behaviour) -> None:
     with SyncClient(administered.target) as client:
         assert client.explain("mlp", 4, priority=2, version="1") == expected
     assert [(request.rows, request.priority) for request in administered.administration.requests] == [(4, 0), (4, 2)]
+
+
+def test_estimates_are_told_with_what_is_not_known_left_out(administered: Behaviour) -> None:
+    whole = pb.RunEstimate(
+        rows=4, row_bytes=63, leased_bytes=11, expected_bytes=10, measured_bytes=0, bytes_error=-0.5, measured_runs=2,
+        expected_s=0.25, seconds_error=0.0,
+    )  # fmt: skip
+    administered.administration.estimates.estimates.extend([whole, pb.RunEstimate(rows=1, leased_bytes=5)])
+    expected = (
+        RunEstimate(4, 63, 11, 10, 0, -0.5, 2, 0.25, 0.0),
+        RunEstimate(1, 0, 5, None, None, None, 0, None, None),
+    )
+    assert with_client(administered, lambda client: client.run_estimates("mlp")) == expected
+    with SyncClient(administered.target) as client:
+        assert client.run_estimates("mlp", version="2") == expected
+    asked = [pb.GetRunEstimatesRequest(model_name="mlp", model_version=version) for version in ("", "2")]
+    assert administered.administration.requests == asked
 
 
 def test_leaving_an_aio_hold_gives_back(administered: Behaviour) -> None:

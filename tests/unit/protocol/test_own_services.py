@@ -24,6 +24,10 @@ NUMBERS = {
     "WatchSnapshotRequest": "interval_ms",
     "SetModelPolicyRequest": "model_name model_version priority reserved_bytes limit_bytes no_limit pinned",
     "SetModelPolicyResponse": "model_name model_version policy",
+    "GetRunEstimatesRequest": "model_name model_version",
+    "GetRunEstimatesResponse": "model_name model_version estimates",
+    "RunEstimate": "rows row_bytes leased_bytes expected_bytes measured_bytes bytes_error measured_runs expected_s "
+    "seconds_error",
     "ExplainRequest": "model_name model_version rows priority",
     "ExplainResponse": "model_name model_version verdict device rows priority needed_bytes free_bytes missing_bytes "
     "evict preempt holders reason",

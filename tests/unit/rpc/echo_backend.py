@@ -15,6 +15,7 @@ from moorage.domain.tensor import OutputTensor, TensorSpec
 from moorage.engine.snapshot import BrokenModel, ModelSnapshot, ModelStatistics, ServerSnapshot
 from moorage.rpc.ports import Render
 from moorage.scheduling.explain import Explanation
+from moorage.scheduling.foreseen import RunEstimate
 from tests.unit.rpc.ledger import Ledger
 
 T = TypeVar("T")
@@ -62,6 +63,7 @@ class EchoBackend:
         self.cancelled = asyncio.Event()
         self.entered = asyncio.Event()
         self.ledger = Ledger()
+        self.estimates: tuple[RunEstimate, ...] = ()
         self.listeners: list[Callable[[], None]] = []
 
     def resolve(self, name: str, version: str) -> tuple[ModelKey, ModelSpec]:
@@ -133,6 +135,10 @@ class EchoBackend:
         key, _ = self.resolve(name, version)
         others = [model for model in self.models.values() if model.key != key]
         return self.ledger.explain(self.models[name], others, rows, priority)
+
+    def run_estimates(self, name: str, version: str) -> tuple[RunEstimate, ...]:
+        self.resolve(name, version)
+        return self.estimates
 
     def hold(self, device: str, size_bytes: int, priority: int, deadline_s: float) -> AbstractAsyncContextManager[None]:
         return self.ledger.hold(device, size_bytes, priority, deadline_s)

@@ -10,6 +10,7 @@ from moorage.domain.model import ModelState, SharePolicy
 from moorage.domain.tensor import TensorSpec
 from moorage.engine.snapshot import BrokenModel, ResidencyCounts
 from moorage.rpc.admin_render import snapshot_message
+from moorage.scheduling.foreseen import RunEstimate
 from moorage_protocol import moorage_v1 as pb
 from tests.unit.rpc.admin_calls import ask, failure, figures, stream
 from tests.unit.rpc.echo_backend import EchoBackend, echo_spec, served
@@ -127,6 +128,22 @@ async def test_an_explanation_says_who_would_go() -> None:
     assert "cold/3" in waits.reason
 
 
+@on_loop
+async def test_estimates_leave_out_what_is_not_known() -> None:
+    engine = backend()
+    engine.estimates = (RunEstimate(2, 63, 12, 10, 9, -0.25, 4, 0.5, 0.125), RunEstimate(1, 0, 7))
+    async with connected(engine) as channel:
+        answer = await ask(channel, "GetRunEstimates", pb.GetRunEstimatesRequest(model_name="echo"))
+    assert (answer.model_name, answer.model_version) == ("echo", "1")
+    assert list(answer.estimates) == [
+        pb.RunEstimate(
+            rows=2, row_bytes=63, leased_bytes=12, expected_bytes=10, measured_bytes=9, bytes_error=-0.25,
+            measured_runs=4, expected_s=0.5, seconds_error=0.125,
+        ),
+        pb.RunEstimate(rows=1, leased_bytes=7),
+    ]  # fmt: skip
+
+
 POLICY = {"model_name": "echo"}
 EXPLAIN = {"model_name": "echo", "rows": 1}
 HOLD = {"device": "cpu", "size_bytes": 1}
@@ -144,6 +161,8 @@ WRONG: list[tuple[str, dict[str, Any], str]] = [
     ("Explain", EXPLAIN | {"priority": 6}, "priority: expected a whole number from 0 to 5, got 6"),
     ("Explain", EXPLAIN | {"model_name": ""}, "model_name: "),
     ("Explain", EXPLAIN | {"model_version": "latest"}, "model_version: "),
+    ("GetRunEstimates", {}, "model_name: "),
+    ("GetRunEstimates", {"model_name": "echo", "model_version": "-1"}, "model_version: "),
     ("WatchSnapshot", {"interval_ms": 49}, "interval_ms: expected a whole number from 50 to 60000, or 0 for 1000"),
     ("WatchSnapshot", {"interval_ms": 60_001}, "interval_ms: "),
     ("Hold", {"size_bytes": 1}, "device: expected the name of a device"),
@@ -167,6 +186,8 @@ async def test_a_wrong_field_is_named(method: str, fields: dict[str, Any], says:
             error = await failure(stream(channel, method, request).read())
         elif method == "Explain":
             error = await failure(ask(channel, method, pb.ExplainRequest(**fields)))
+        elif method == "GetRunEstimates":
+            error = await failure(ask(channel, method, pb.GetRunEstimatesRequest(**fields)))
         else:
             error = await failure(ask(channel, method, pb.SetModelPolicyRequest(**fields)))
     assert error.code() is Code.INVALID_ARGUMENT
@@ -183,12 +204,14 @@ async def test_models_that_are_not_there(name: str, version: str, code: grpc.Sta
         assert (await failure(ask(channel, "SetModelPolicy", policy))).code() is code
         question = pb.ExplainRequest(model_name=name, model_version=version, rows=1)
         assert (await failure(ask(channel, "Explain", question))).code() is code
+        known = pb.GetRunEstimatesRequest(model_name=name, model_version=version)
+        assert (await failure(ask(channel, "GetRunEstimates", known))).code() is code
 
 
 @on_loop
 async def test_what_does_not_parse_or_is_unheard_of_ends_in_a_status() -> None:
     async with connected(backend()) as channel:
-        for method in ("GetSnapshot", "Explain", "SetModelPolicy"):
+        for method in ("GetSnapshot", "Explain", "SetModelPolicy", "GetRunEstimates"):
             raw: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(
                 f"/moorage.v1.AdminService/{method}"
             )

@@ -4,6 +4,7 @@ from moorage.domain.model import ModelSpec
 from moorage.scheduling import events
 from moorage.scheduling.batching import form_batch, halves
 from moorage.scheduling.queue import Entry
+from moorage.scheduling.workspaces import Workspaces
 from tests.support.core import Core
 from tests.support.scheduling import make_request, make_spec
 
@@ -16,6 +17,7 @@ def entries(*keys: str | None, rows: int = 1, size_bytes: int = 1) -> list[Entry
 
 
 BATCHED = make_spec(max_batch_size=4)
+NOTHING = Workspaces(BATCHED.memory)
 UNBATCHED = make_spec(max_batch_size=0)
 HUNGRY = make_spec(max_batch_size=4, fixed=10, per_row=5)
 
@@ -41,15 +43,17 @@ HUNGRY = make_spec(max_batch_size=4, fixed=10, per_row=5)
     ],
 )
 def test_as_many_of_the_first_as_go_together(waiting: list[Entry], spec: ModelSpec, free_bytes: int, size: int) -> None:
-    assert form_batch(waiting, spec, spec.max_batch_size, free_bytes=free_bytes, max_input_bytes=8) == waiting[:size]
+    workspaces = Workspaces(spec.memory)
+    batch = form_batch(waiting, workspaces, spec.max_batch_size, free_bytes=free_bytes, max_input_bytes=8)
+    assert batch == waiting[:size]
 
 
 def test_those_whose_batch_failed_go_alone() -> None:
     waiting = entries("x", "x", "x")
     waiting[0].cohort, waiting[1].cohort = 1, 2
-    assert form_batch(waiting, BATCHED, 4, free_bytes=0, max_input_bytes=8) == waiting[:1]
+    assert form_batch(waiting, NOTHING, 4, free_bytes=0, max_input_bytes=8) == waiting[:1]
     waiting[0].cohort = 0
-    assert form_batch(waiting, BATCHED, 4, free_bytes=0, max_input_bytes=8) == waiting[:1]
+    assert form_batch(waiting, NOTHING, 4, free_bytes=0, max_input_bytes=8) == waiting[:1]
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from moorage.workers import segment as segments
 from moorage.workers.child import caches as module
 from moorage.workers.child.building import Built
 from moorage.workers.child.caches import KEPT_BYTES, Caches
+from moorage.workers.child.gauges import Gauges, LaneGauge
 from moorage.workers.child.lane import LaneThread
 from moorage.workers.child.transfers import Present, Transfers
 from moorage.workers.framing import Deframer, frame
@@ -173,13 +174,17 @@ class Watched(Caches):
         return self._server is not None and bool(select.select([self._server], [], [], 0)[0])
 
 
+def unmeasured() -> LaneGauge:
+    return LaneGauge(Gauges(None), measures_all=False)
+
+
 @contextmanager
 def lane(options: RuntimeOptions) -> Iterator[tuple[Watched, socket.socket]]:
     ours, theirs = socket.socketpair()
     ours.settimeout(5.0)
     watched = Watched(ours)
     built = Built(SimulatedRuntime(options), {}, {}, True, "cpu")
-    thread = LaneThread(KEY, built, theirs, segments.create(), watched)
+    thread = LaneThread(KEY, built, theirs, segments.create(), watched, unmeasured())
     thread.start()
     with ours:
         yield watched, ours
@@ -230,7 +235,7 @@ def test_so_are_those_of_weights_after_the_answer() -> None:
     watched = Watched()
     runtime = SimulatedRuntime(RuntimeOptions((), (), True, declared_weights_bytes=1))
     theirs, ours = socket.socketpair()
-    thread = LaneThread(KEY, Built(runtime, {}, {}, True, "cpu"), theirs, segments.create(), watched)
+    thread = LaneThread(KEY, Built(runtime, {}, {}, True, "cpu"), theirs, segments.create(), watched, unmeasured())
     order: list[str] = []
     transfers = Transfers(
         "cpu", lambda message: order.append(f"{type(message).__name__} {len(watched.asked)}"), watched

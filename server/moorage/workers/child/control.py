@@ -12,6 +12,7 @@ import msgspec
 from moorage.workers.child.building import build
 from moorage.workers.child.caches import Caches
 from moorage.workers.child.failures import describe, detail_of
+from moorage.workers.child.gauges import Gauges, LaneGauge, meter_of
 from moorage.workers.child.in_order import InOrder, ending_the_process
 from moorage.workers.child.lane import LaneThread
 from moorage.workers.child.memory import release_freed_memory, wait_for_device
@@ -47,6 +48,7 @@ class ControlLoop:
         self._handles = handles
         self._sending = threading.Lock()
         self._caches = Caches(device, self._send)
+        self._gauges = Gauges(meter_of(device))
         self._transfers = Transfers(device, self._send, self._caches)
         # Frameworks patch global state while they build: all loads go through one thread, in order.
         self._loads = InOrder("models")
@@ -68,15 +70,16 @@ class ControlLoop:
             case LoadModel():
                 _, descriptors, _, _ = socket.recv_fds(self._handles, 1, 2)
                 lane, segment = descriptors
-                self._loads.put(lambda: self._load(message, socket.socket(fileno=lane), segment))
+                opened = socket.socket(fileno=lane)
+                self._loads.put(lambda: self._gauges.beside(lambda: self._load(message, opened, segment)))
             case UnloadModel(key):
                 # One that is not there yet has its own load to wait for.
                 thread = self._moves if key in self._transfers else self._loads
-                thread.put(lambda: self._transfers.unload(key))
+                thread.put(lambda: self._gauges.beside(lambda: self._transfers.unload(key)))
             case OffloadModel(key):
-                self._moves.put(lambda: self._transfers.offload(key))
+                self._moves.put(lambda: self._gauges.beside(lambda: self._transfers.offload(key)))
             case RestoreModel(key):
-                self._moves.put(lambda: self._transfers.restore(key))
+                self._moves.put(lambda: self._gauges.beside(lambda: self._transfers.restore(key)))
             case SetCap():
                 self._caches.set_cap(message)  # at once: what comes next, on whichever thread, counts on it
             case GiveBack():
@@ -99,7 +102,8 @@ class ControlLoop:
             self._send(LoadRefused(message.key, reason, detail))
             _close_after_the_server(lane)
             return
-        thread = LaneThread(message.key, built, lane, segment, self._caches)
+        gauge = LaneGauge(self._gauges, measures_all=message.blueprint.measures_all)
+        thread = LaneThread(message.key, built, lane, segment, self._caches, gauge)
         self._transfers.add(message.key, Present(built.runtime, Path(message.blueprint.path), thread))
         thread.start()
         load_s = time.perf_counter() - started

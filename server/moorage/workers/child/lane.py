@@ -6,8 +6,8 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Sequence
-from typing import TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -17,6 +17,7 @@ from moorage.workers import segment as segments
 from moorage.workers.child.building import Built
 from moorage.workers.child.caches import Caches
 from moorage.workers.child.failures import failure_of
+from moorage.workers.child.gauges import LaneGauge, peak_of
 from moorage.workers.child.memory import wait_for_device
 from moorage.workers.child.outputs import OutputWriter
 from moorage.workers.child.stepping import Stepping
@@ -43,14 +44,17 @@ _DECODER: msgspec.msgpack.Decoder[ToLane] = msgspec.msgpack.Decoder(ToLane)
 class LaneThread(threading.Thread):
     """Owns the model's runs: one at a time, in the order they come."""
 
-    def __init__(self, key: ModelKey, built: Built, lane: socket.socket, segment: int, caches: Caches) -> None:
+    def __init__(
+        self, key: ModelKey, built: Built, lane: socket.socket, segment: int, caches: Caches, gauge: LaneGauge
+    ) -> None:
         super().__init__(name=str(key), daemon=True)
         self._caches = caches
         self._built = built
         self._lane = lane
         self._memory = SharedMemory(segments.attach(segment))
         self._outputs = OutputWriter(built, self._memory)
-        self._stepping = _stepping(built, self._memory, self._outputs)
+        self._gauge = gauge
+        self._stepping = _stepping(built, self._memory, self._outputs, gauge)
         self._encoder = msgspec.msgpack.Encoder()
         self._device_is_lost = False
         os.close(segment)
@@ -144,15 +148,22 @@ class LaneThread(threading.Thread):
         shapes = {item.name: item.shape for item in message.inputs}
         members = [BatchMember(member.id, member.rows, member.parameters) for member in message.members]
         ready = time.perf_counter_ns()
-        outputs = runtime.infer(inputs, Batch(members, message.rows, shapes))
-        wait_for_device(self._built.device)
+        batch = Batch(members, message.rows, shapes)
+        input_bytes = sum(item.size_bytes for item in message.inputs)
+        outputs, taken = self._gauge.run(message.rows, input_bytes, lambda: self._infer(inputs, batch))
         computed = time.perf_counter_ns()
         self._outputs.free_offset = message.free_offset
         references = self._outputs.write("infer", outputs, [member.rows for member in message.members])
         written = time.perf_counter_ns()
-        return Executed(message.run_id, references, ready - began, computed - ready, written - computed)
+        times = (ready - began, computed - ready, written - computed)
+        return Executed(message.run_id, references, *times, *peak_of(taken))
+
+    def _infer(self, inputs: Mapping[str, Any], batch: Batch) -> Mapping[str, Any]:
+        outputs = self._built.runtime.infer(inputs, batch)
+        wait_for_device(self._built.device)
+        return outputs
 
 
-def _stepping(built: Built, memory: SharedMemory, outputs: OutputWriter) -> Stepping | None:
+def _stepping(built: Built, memory: SharedMemory, outputs: OutputWriter, gauge: LaneGauge) -> Stepping | None:
     states = built.runtime.states
-    return None if states is None else Stepping(built.device, states, built.runtime.arrays, memory, outputs)
+    return None if states is None else Stepping(built.device, states, built.runtime.arrays, memory, outputs, gauge)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from moorage.authoring import StartingRequest, Step
 from moorage.workers.child.failures import detail_of, failure_of
+from moorage.workers.child.gauges import LaneGauge, peak_of
 from moorage.workers.child.memory import release_freed_memory, wait_for_device
 from moorage.workers.child.outputs import OutputWriter
 from moorage.workers.messages import (
@@ -24,13 +25,20 @@ class Stepping:
     """Does with a model's states what the server asks. Whatever fails, its states are gone before that is said."""
 
     def __init__(
-        self, device: str, states: States, arrays: Arrays, memory: SharedMemory, outputs: OutputWriter
+        self,
+        device: str,
+        states: States,
+        arrays: Arrays,
+        memory: SharedMemory,
+        outputs: OutputWriter,
+        gauge: LaneGauge,
     ) -> None:
         self._device = device
         self._states = states
         self._arrays = arrays
         self._memory = memory
         self._outputs = outputs
+        self._gauge = gauge
         self._rows: dict[int, int] = {}
         self.device_is_lost = False
 
@@ -76,14 +84,17 @@ class Stepping:
         for request_id in message.resuming:
             self._states.resume(request_id)
         going = [request_id for request_id in message.stepping if request_id not in results]
-        steps = self._step(going)
-        wait_for_device(self._device)
+        rows = sum(self._rows[request_id] for request_id in going)
+        steps, taken = self._gauge.run(rows, 0, lambda: self._step(going))
         computed = time.perf_counter_ns()
         self._outputs.free_offset = message.free_offset
         results |= {request_id: self._settle(request_id, step) for request_id, step in zip(going, steps, strict=True)}
         written = time.perf_counter_ns()
         in_order = tuple(results[request_id] for request_id in message.stepping)
-        return Stepped(message.run_id, in_order, ready - began, computed - ready, written - computed)
+        times = (ready - began, computed - ready, written - computed)
+        # What failed at its start took no part.
+        whole = taken if len(going) == len(message.stepping) else None
+        return Stepped(message.run_id, in_order, *times, *peak_of(whole))
 
     def _start(self, member: StartingMember, inputs: dict[str, object]) -> SteppedMember | None:
         """Begin one request; how that failed, where it did."""
@@ -105,6 +116,7 @@ class Stepping:
             raise BrokenContract(f"step must return a list of Steps, got {_kinds(steps)}")
         if len(steps) != len(request_ids):
             raise BrokenContract(f"step returned {len(steps)} Steps for {len(request_ids)} states")
+        wait_for_device(self._device)
         return steps
 
     def _settle(self, request_id: int, step: Step) -> SteppedMember:

@@ -28,8 +28,10 @@ __all__ = [
     "create_runtime",
     "is_loss_of_device",
     "is_out_of_memory",
+    "peak_since",
     "release_pinned_memory",
     "reserved_bytes",
+    "start_peak",
 ]
 
 _MODULES = {
@@ -64,6 +66,22 @@ def cached_bytes(device: str) -> int:
         return 0
     size_bytes: int = import_module("moorage.workers.runtimes.cuda_memory").cached_bytes(device)
     return size_bytes
+
+
+def start_peak(device: str) -> tuple[int, int] | None:
+    """Have the most that torch takes of a CUDA device begin anew; allocated and reserved bytes now; None without it."""
+    if "torch" not in sys.modules:
+        return None
+    before: tuple[int, int] = import_module("moorage.workers.runtimes.cuda_memory").start_peak(device)
+    return before
+
+
+def peak_since(device: str) -> tuple[int, int] | None:
+    """The most of both since then; likewise None."""
+    if "torch" not in sys.modules:
+        return None
+    most: tuple[int, int] = import_module("moorage.workers.runtimes.cuda_memory").peak_since(device)
+    return most
 
 
 def release_pinned_memory(device: str) -> None:

@@ -81,6 +81,17 @@ def cached_bytes(device: str) -> int:
     return size_bytes
 
 
+def start_peak(device: str) -> tuple[int, int]:
+    """Have the most begin anew; what this process's tensors take now, and what is taken of the device for them."""
+    torch.cuda.reset_peak_memory_stats(device)
+    return torch.cuda.memory_allocated(device), torch.cuda.memory_reserved(device)
+
+
+def peak_since(device: str) -> tuple[int, int]:
+    """The most of both since then."""
+    return torch.cuda.max_memory_allocated(device), torch.cuda.max_memory_reserved(device)
+
+
 def release_pinned_memory() -> None:
     """Give the host back what is pinned and not in use. Nothing, where torch has no way to."""
     empty = pinned_cache_emptier()

@@ -1,0 +1,156 @@
+"""Profiles: what runs of a model take, by how many rows they have, measured on a server of its own."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from statistics import median
+from typing import Any, TypeVar
+
+from moorage.app.one_model import MeasuredRun, OneModel, serving_one
+from moorage.config import Settings
+from moorage.domain.model import MemoryPolicy, ModelSpec, ProfiledRun
+from moorage.scheduling.workspaces import MARGIN, Workspaces
+from moorage_client import Client, ModelMetadata, ModelStatus
+
+Sample = TypeVar("Sample")
+
+# The first is left out: what it makes for itself is there for those that come after it.
+_REQUESTS = 4
+
+
+class NotMeasured(Exception):
+    """This machine does not tell what a run takes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """A run of a size that was not profiled, and what the profile says of it. error: by what part that is more."""
+
+    run: ProfiledRun
+    foreseen_bytes: int
+
+    @property
+    def error(self) -> float:
+        return (self.foreseen_bytes - self.run.peak_bytes) / max(1, self.run.peak_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """How many rows of this size a run may have: weights, context, and the margin times fixed_bytes and per_row_bytes
+    for each row fit the budget. None where memory sets no limit."""
+
+    row_bytes: int
+    most_rows: int | None
+    fixed_bytes: int
+    per_row_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """What was measured of one version of a model on one device."""
+
+    spec: ModelSpec
+    device: str
+    weights_bytes: int
+    context_bytes: int
+    budget_bytes: int
+    runs: tuple[ProfiledRun, ...]
+    checks: tuple[Check, ...]
+    margin: float = MARGIN
+
+    @property
+    def limits(self) -> tuple[Limit, ...]:
+        """One for each size of row."""
+        return tuple(self._limit(row_bytes) for row_bytes in sorted({run.row_bytes for run in self.runs}))
+
+    def _limit(self, row_bytes: int) -> Limit:
+        room_bytes = (self.budget_bytes - self.weights_bytes - self.context_bytes) / self.margin
+        runs = sorted((run for run in self.runs if run.row_bytes == row_bytes), key=lambda run: run.rows)
+        last, before = runs[-1], runs[-2] if len(runs) > 1 else None
+        slope = last.peak_bytes / last.rows
+        if before is not None:
+            slope = max(0.0, (last.peak_bytes - before.peak_bytes) / (last.rows - before.rows))
+        fixed_bytes = max(0.0, last.peak_bytes - slope * last.rows)
+        most_rows = int((room_bytes - fixed_bytes) / slope) if slope > 0 else None
+        return Limit(row_bytes, most_rows if most_rows is None else max(0, most_rows), int(fixed_bytes), int(slope))
+
+
+async def take_profile(
+    settings: Settings,
+    name: str,
+    version: str,
+    samples: Callable[[ModelMetadata, bool], Sequence[Sample]],
+    with_rows: Callable[[Sample, int], Mapping[str, Any]],
+) -> Profile:
+    """Serve one model alone, and run it with samples of ever more rows.
+
+    samples: from what the model takes, and whether it has a batch axis. with_rows: a request of so many rows of one.
+    Raises what serving_one raises, MoorageClientError where a run fails, and NotMeasured. Cancellation ends the server.
+    """
+    async with serving_one(settings, name, version) as session, Client(session.server.started.grpc_address) as client:
+        spec = session.spec
+        metadata = await client.metadata(name, str(spec.version))
+        chosen = samples(metadata, spec.max_batch_size > 0)
+        await client.load(name)
+        runs: list[ProfiledRun] = []
+        between: list[ProfiledRun] = []
+        for sample in chosen:
+            profiled, checking = sizes(max(1, spec.max_batch_size))
+            for rows in (*profiled, *checking):
+                given = with_rows(sample, rows) if spec.max_batch_size else sample
+                measured = await _measure(session, client, given, rows)
+                (runs if rows in profiled else between).append(measured)
+        snapshot = await client.snapshot()
+        (model,) = (status for status in snapshot.models if status.name == name)
+        (device,) = (status for status in snapshot.devices if status.name == model.device)
+    workspaces = Workspaces(MemoryPolicy(), tuple(runs))
+    checks = (Check(run, round(workspaces.expected_bytes(run.rows, run.row_bytes))) for run in between)
+    return Profile(
+        spec,
+        model.device,
+        _weights_bytes(model),
+        device.leased_bytes.get("context", 0),
+        device.configured_bytes,
+        tuple(runs),
+        tuple(checks),
+    )
+
+
+def _weights_bytes(model: ModelStatus) -> int:
+    return model.leased_bytes.get("weights", 0)
+
+
+async def _measure(session: OneModel, client: Client, given: Any, rows: int) -> ProfiledRun:
+    """Runs of so many rows, one after the other; the most that one took, and the median of their seconds."""
+    found: list[MeasuredRun] = []
+    for number in range(_REQUESTS):
+        del session.runs[:]
+        await client.infer(session.spec.name, given, version=str(session.spec.version))
+        if number:
+            found += session.runs
+    peaks = [run.peak_bytes for run in found if run.peak_bytes is not None]
+    if not peaks:
+        raise NotMeasured(f"no run of {rows} rows could be measured: the system does not tell what a process takes")
+    reserved = [run.reserved_bytes for run in found if run.reserved_bytes is not None]
+    return ProfiledRun(
+        rows,
+        found[0].row_bytes,
+        max(peaks),
+        max(reserved, default=None),
+        median(run.seconds for run in found),
+    )
+
+
+def sizes(most_rows: int) -> tuple[Sequence[int], Sequence[int]]:
+    """The rows of runs to profile, and of runs between them to check the profile by."""
+    profiled = list(_doubled(most_rows))
+    between = [(low + high) // 2 for low, high in pairwise(profiled)]
+    return profiled, [rows for rows in between if rows not in profiled]
+
+
+def _doubled(most_rows: int) -> Iterator[int]:
+    rows = 1
+    while rows < most_rows:
+        yield rows
+        rows *= 2
+    yield most_rows

@@ -91,10 +91,21 @@ class Ready:
             if turn.going_on:
                 self._start(device, model, claim.place, turn, now)
             return False
+        if self._yields(device, model, claim):
+            return False
         if going(model):
             self._steps.squeeze(model, device, now)
             return False
         return self._refuse_head(device, model, claim)
+
+    def _yields(self, device: DeviceRecord, model: ModelRecord, claim: Claim) -> bool:
+        """Whether what was measured of runs gives way to what can be had: who may run by what is declared shall run."""
+        most_bytes = self._room.obtainable_bytes(device, claim)
+        if not model.workspaces.has_learned or model.workspaces.most_bytes <= most_bytes:
+            return False
+        model.workspaces.most_bytes = most_bytes
+        self._state.stir(device.name)
+        return True
 
     def _start(self, device: DeviceRecord, model: ModelRecord, place: float, turn: Turn, now: float) -> bool:
         """Begin the model's next run or step, if there is room.

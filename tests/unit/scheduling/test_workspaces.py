@@ -180,3 +180,14 @@ def test_a_step_that_seems_to_take_more_than_its_limit_leaves_is_taken_all_the_s
     core.send(events.StepFinished(run.run_id, (StepResult(1, done=False, state_bytes=9 * MIB),), 50 * MIB))
     assert core.model(key).run is not None
     assert core.kinds() == {"weights": MIB, "state": 9 * MIB, "workspace": 3 * MIB}
+
+
+def test_what_was_measured_gives_way_to_what_can_be_had_beside_what_stays() -> None:
+    core = Core(cpu=100 * MIB)
+    core.resident(make_spec("pinned", weights=60 * MIB, share=SharePolicy(pinned=True)))
+    key = core.resident(make_spec(weights=MIB))
+    core.ask(1)
+    core.finish(1, peak_bytes=80 * MIB)
+    assert core.explain(key).needed_bytes == int(MARGIN * 80 * MIB)
+    assert core.ask(2) == ["execute 2"]
+    assert core.kinds()["workspace"] == 39 * MIB

@@ -87,8 +87,8 @@ def test_threads_are_told_apart() -> None:
 
 def test_fewer_and_fewer_runs_of_a_size_are_measured() -> None:
     gauge = LaneGauge(Gauges(Counted()), measures_all=False)
-    measured = [number for number in range(1, 40) if gauge.run(4, 64, lambda: None)[1] is not None]
-    assert measured == [2, 3, 4, 8, 16, 32]
+    measured = [number for number in range(1, 70) if gauge.run(4, 64, lambda: None)[1] is not None]
+    assert measured == [2, 3, 4, 16, 64]
     assert gauge.run(5, 80, lambda: None)[1] is None  # of the same size
     assert gauge.run(8, 64, lambda: None)[1] is not None
     assert gauge.run(4, 640, lambda: None)[1] is not None

@@ -185,6 +185,10 @@ class LaneGauge:
         is_first = not self._runs
         size = rows.bit_length(), (input_bytes // max(1, rows)).bit_length()
         count = self._runs[size] = self._runs.get(size, 0) + 1
-        if is_first or not (self._measures_all or count <= _FIRST_RUNS or count.bit_count() == 1):
+        if is_first or not (self._measures_all or count <= _FIRST_RUNS or _is_power_of_four(count)):
             return self._gauges.beside(work), None
         return self._gauges.measured(work)
+
+
+def _is_power_of_four(number: int) -> bool:
+    return number.bit_count() == 1 and number.bit_length() % 2 == 1

@@ -42,7 +42,7 @@ class InputRule:
         shape = tuple(dims)
         elements = 1
         for size, declared in zip(shape, self.shape, strict=True):
-            if size != declared and (declared >= 0 or size < 0):
+            if size < 0 or (size != declared and declared >= 0):
                 raise self._bad_shape(shape)
             elements *= size
         if self.max_rows and not 1 <= shape[0] <= self.max_rows:

@@ -76,6 +76,8 @@ class Signature:
         self.inputs = {tensor.name: _rule(tensor, spec.max_batch_size) for tensor in spec.inputs}
         self.order = tuple(self.inputs)
         self.required = frozenset(tensor.name for tensor in spec.inputs if not tensor.optional)
+        self.varying = {tensor.name: tensor.shape for tensor in spec.inputs if tensor.varies}
+        self.padded = frozenset(tensor.name for tensor in spec.inputs if tensor.padding is not None)
         self.outputs = frozenset(tensor.name for tensor in spec.outputs)
         self.opening = pb.ModelInferResponse(model_name=key.name, model_version=str(key.version)).SerializeToString()
         self._heads: dict[tuple[Any, ...], bytes] = {}

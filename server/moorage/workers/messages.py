@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from moorage.domain.model import ModelKey
+from moorage.domain.tensor import Element
 
 
 class Spec(msgspec.Struct, frozen=True, array_like=True):
@@ -17,6 +18,8 @@ class Spec(msgspec.Struct, frozen=True, array_like=True):
     datatype: str
     shape: tuple[int, ...]
     optional: bool
+    ragged: bool = False
+    padding: Element | None = None
 
 
 class Blueprint(msgspec.Struct, frozen=True, array_like=True):
@@ -152,13 +155,19 @@ class GaveBack(msgspec.Struct, frozen=True, array_like=True, tag=True):
 
 
 class TensorReference(msgspec.Struct, frozen=True, array_like=True):
-    """A tensor in the lane's memory."""
+    """A tensor in the lane's memory, or the tensors of several requests, each behind the one before.
+
+    shape: of what the model gets; -1 stands for what may differ among the tensors of a ragged input.
+    parts: the shapes of the requests' own, where the input is ragged, or is yet to be filled up with `padding`.
+    """
 
     name: str
     datatype: str
     shape: tuple[int, ...]
     offset: int
     size_bytes: int
+    parts: tuple[tuple[int, ...], ...] = ()
+    padding: Element | None = None
 
 
 class Member(msgspec.Struct, frozen=True, array_like=True):

@@ -11,12 +11,13 @@ from typing import TypeVar
 
 import msgspec
 
-from moorage.authoring import Batch, BatchMember
+from moorage.authoring import Batch
 from moorage.domain.model import ModelKey
 from moorage.workers import segment as segments
 from moorage.workers.child.building import Built
 from moorage.workers.child.caches import Caches
 from moorage.workers.child.failures import failure_of
+from moorage.workers.child.members import members_of
 from moorage.workers.child.memory import wait_for_device
 from moorage.workers.child.outputs import OutputWriter
 from moorage.workers.child.stepping import Stepping
@@ -142,7 +143,7 @@ class LaneThread(threading.Thread):
         began = time.perf_counter_ns()
         inputs = {item.name: runtime.arrays.read(self._memory, item) for item in message.inputs}
         shapes = {item.name: item.shape for item in message.inputs}
-        members = [BatchMember(member.id, member.rows, member.parameters) for member in message.members]
+        members = members_of(message)
         ready = time.perf_counter_ns()
         outputs = runtime.infer(inputs, Batch(members, message.rows, shapes))
         wait_for_device(self._built.device)

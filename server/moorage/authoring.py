@@ -12,7 +12,7 @@ One whose requests are long, and may have to give way between steps, is a Steppe
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -49,11 +49,15 @@ class ModelContext:
 
 @dataclass(frozen=True, slots=True)
 class BatchMember:
-    """One caller's part of a batch: its own id (may be empty), how many rows, and its parameters."""
+    """One caller's part of a batch: its own id (may be empty), how many rows, and its parameters.
+
+    shapes: of its own inputs, with the batch axis: of one that was padded, as it came, without the padding.
+    """
 
     id: str
     rows: int
     parameters: Mapping[str, ParameterValue]
+    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +65,9 @@ class Batch:
     """One run.
 
     requests: its members, in the order of their rows.
-    rows: their sum. shapes: the declared shape of every input, with the batch axis.
+    rows: their sum.
+    shapes: of every input, with the batch axis. Of one with `padding`, padding included; of one with `ragged`, -1
+    stands for what may differ from request to request.
     """
 
     requests: Sequence[BatchMember]
@@ -71,9 +77,7 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class StartingRequest(BatchMember):
-    """The request that a stepped model begins. shapes: the declared shape of every input, with the batch axis."""
-
-    shapes: Mapping[str, tuple[int, ...]]
+    """The request that a stepped model begins."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +125,10 @@ class Model(Loadable):
 
         inputs: by name, a torch tensor on the device, batched on its first axis; a BYTES input is a flat list
             of bytes in row-major order. Tensors are valid until infer returns: keep a copy, not a view.
+            An input declared with `ragged = true` is a list of these, one for each of batch.requests, even where
+            there is but one. One declared with `padding` is a single tensor, in which each request's rows are filled
+            up at the end of every dimension to the size of the largest in the batch; how large each was is in its
+            `shapes`.
         Returns the outputs by name, each with the declared datatype and shape and as many rows as came in
             (a BYTES output: nested lists of bytes or str, or a flat list where no dimension is -1).
         Cancellation: a run that has started is not interrupted; its result is dropped.

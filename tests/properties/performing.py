@@ -177,6 +177,7 @@ class Performing:
             assert spec.simulated.steps == 1
             assert len(requests) == 1 or requests[0].batch_key is not None
             assert len({request.batch_key for request in requests}) == 1
+            assert len(requests) == 1 or _input_bytes(requests) <= self.scheduler.state.limits.max_input_bytes
             self._in_turn(run, requests)
         else:
             self._begin_step(process, run, run.step)
@@ -204,3 +205,11 @@ class Performing:
         for entry in step.resuming:
             owner = (run.key, entry.request.request_id)
             process.states[owner] = process.parked.pop(owner)
+
+
+def _input_bytes(requests: list[InferenceRequest]) -> int:
+    """Of a run, once its inputs are padded."""
+    longest = max((request.padded[0][1] for request in requests if request.padded), default=0)
+    own_bytes = sum(request.rows * request.padded[0][1] for request in requests if request.padded)
+    padded_bytes = sum(request.rows for request in requests) * longest
+    return sum(request.size_bytes for request in requests) - own_bytes + padded_bytes

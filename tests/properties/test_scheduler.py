@@ -67,7 +67,7 @@ class SchedulerMachine(WorkerRules):
     @precondition(lambda self: bool(self.serving))
     @rule(
         data=st.data(),
-        rows=st.lists(st.integers(1, 8), min_size=1, max_size=6),
+        members=st.lists(st.tuples(st.integers(1, 8), st.sampled_from([0, 0, 1, 10])), min_size=1, max_size=6),
         size_bytes=st.integers(0, 20),
         batch_key=st.sampled_from(["x", "x", "x", "y", None]),
         timeout_s=st.sampled_from([0.5, 3.0, 30.0, 1000.0]),
@@ -76,15 +76,23 @@ class SchedulerMachine(WorkerRules):
     def arrive_together(
         self,
         data: st.DataObject,
-        rows: list[int],
+        members: list[tuple[int, int]],
         size_bytes: int,
         batch_key: str | None,
         timeout_s: float,
         priority: int,
     ) -> None:
         key = data.draw(st.sampled_from(self.serving))
-        for each in rows:
-            self._arrive(key, each, size_bytes=size_bytes, batch_key=batch_key, timeout_s=timeout_s, priority=priority)
+        for rows, length in members:
+            self._arrive(
+                key,
+                rows,
+                size_bytes=size_bytes,
+                batch_key=batch_key,
+                timeout_s=timeout_s,
+                priority=priority,
+                length=length,
+            )
 
     @precondition(lambda self: bool(self.serving))
     @rule(rows=st.integers(1, 3), priority=st.integers(0, 5))
@@ -101,19 +109,24 @@ class SchedulerMachine(WorkerRules):
         priority: int,
         size_bytes: int = 1,
         batch_key: str | None = "x",
+        length: int = 0,
     ) -> None:
+        """length: of an input that is padded, in elements of one byte; not where the key is "y"."""
         spec = self.world.specs.get(key)
         self.last_id += 1
+        rows = min(rows, max(1, spec.max_batch_size)) if spec else rows
+        padded = () if batch_key == "y" else ((1, length),)
         self.world.arrive(
             make_request(
                 self.last_id,
                 model=key,
-                rows=min(rows, max(1, spec.max_batch_size)) if spec else rows,
-                size_bytes=size_bytes,
+                rows=rows,
+                size_bytes=size_bytes + (rows * length if padded else 0),
                 arrived_s=self.world.now,
                 deadline_s=self.world.now + timeout_s,
                 batch_key=batch_key,
                 priority=priority,
+                padded=padded,
             )
         )
 

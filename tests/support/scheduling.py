@@ -87,6 +87,7 @@ def make_request(
     deadline_s: float = 1000.0,
     batch_key: Hashable | None = "same",
     priority: int = 0,
+    padded: tuple[tuple[int, ...], ...] = (),
 ) -> InferenceRequest:
     return InferenceRequest(
         request_id=request_id,
@@ -99,4 +100,5 @@ def make_request(
         deadline_s=deadline_s,
         batch_key=batch_key,
         priority=priority,
+        padded=padded,
     )

@@ -21,6 +21,8 @@ class InferenceRequest:
     size_bytes: bytes of all inputs and what keeping them takes, counted against the queue's bound.
     arrived_s, deadline_s: monotonic seconds.
     priority: 1 highest to 5; 0 is the model's default.
+    padded: of each input that is filled up to the size of the largest in its run, the bytes of an element and the
+    dimensions of a row.
     """
 
     request_id: int
@@ -35,6 +37,7 @@ class InferenceRequest:
     outputs: tuple[str, ...] = ()
     parameters: Mapping[str, ParameterValue] = field(default_factory=dict)
     priority: int = 0
+    padded: tuple[tuple[int, ...], ...] = ()
 
     @property
     def row_bytes(self) -> int:

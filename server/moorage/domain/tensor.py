@@ -5,6 +5,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+Element = bool | int | float
+"""One element of a tensor of any datatype but BYTES."""
+
 # A documented limit of the protocol side. Frameworks stop at 32 (NumPy before 2.0) or 64 dimensions.
 MAX_RANK = 32
 
@@ -62,18 +65,38 @@ class TensorSpec:
 
     shape: without the batch axis; -1 stands for any size.
     optional: an input that a request may leave out.
+    ragged: the model gets a list of such an input, one tensor for each request of a run.
+    padding: the model gets one tensor; those of a run that are smaller than the largest are filled up with this value.
     """
 
     name: str
     datatype: Datatype
     shape: tuple[int, ...]
     optional: bool
+    ragged: bool
+    padding: Element | None
 
-    def __init__(self, name: str, datatype: str, shape: Sequence[int], *, optional: bool = False) -> None:
+    def __init__(
+        self,
+        name: str,
+        datatype: str,
+        shape: Sequence[int],
+        *,
+        optional: bool = False,
+        ragged: bool = False,
+        padding: Element | None = None,
+    ) -> None:
         object.__setattr__(self, "name", name)
         object.__setattr__(self, "datatype", Datatype(datatype))
         object.__setattr__(self, "shape", tuple(shape))
         object.__setattr__(self, "optional", optional)
+        object.__setattr__(self, "ragged", ragged)
+        object.__setattr__(self, "padding", padding)
+
+    @property
+    def varies(self) -> bool:
+        """Whether requests share a run though their tensors differ where the shape says -1."""
+        return self.ragged or self.padding is not None
 
 
 @dataclass(frozen=True, slots=True)

@@ -89,6 +89,8 @@ class Manifest(Table):
     @model_validator(mode="after")
     def _agrees_with_itself(self) -> "Manifest":
         problems = [*_repeated_names("inputs", self.inputs), *_repeated_names("outputs", self.outputs)]
+        for position, table in enumerate(self.inputs):
+            problems += [f"inputs[{position}]{line}" for line in table.problems(self.max_batch_size)]
         problems += self.memory.problems() + self.batching.problems(self.max_batch_size)
         problems += _preemption(self.scheduling, self.placement)
         problems += _ranks("inputs", self.inputs, self.max_batch_size) + _ranks(

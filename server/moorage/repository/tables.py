@@ -8,6 +8,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from moorage.domain.model import Isolation, Preemption
 from moorage.domain.tensor import Datatype, TensorSpec
+from moorage.repository.padding import EXPECTED_PADDING, Padding, as_element, expected_padding
 from moorage.repository.quantities import EXPECTED_BYTES, Bytes
 from moorage.repository.quoting import shown
 
@@ -55,12 +56,36 @@ class OutputTable(Table):
 
 
 class InputTable(OutputTable):
-    """One input. An optional one may be left out of a request."""
+    """One input. An optional one may be left out of a request.
+
+    ragged, padding: how those of several requests are put together where their free dimensions differ.
+    """
 
     optional: bool = Field(default=False, strict=True, description="true or false")
+    ragged: bool = Field(default=False, strict=True, description="true or false")
+    padding: Padding | None = Field(default=None, description=EXPECTED_PADDING)
 
     def spec(self) -> TensorSpec:
-        return TensorSpec(self.name, self.datatype, self.shape, optional=self.optional)
+        padding = None if self.padding is None else as_element(self.padding, self.datatype)
+        return TensorSpec(
+            self.name, self.datatype, self.shape, optional=self.optional, ragged=self.ragged, padding=padding
+        )
+
+    def problems(self, max_batch_size: int) -> list[str]:
+        """What ragged and padding can't mean here; each line goes on after the input's key path."""
+        key = "ragged" if self.ragged else "padding"
+        if not self.ragged and self.padding is None:
+            return []
+        found = []
+        if self.ragged and self.padding is not None:
+            found.append(f": expected either ragged or padding, got ragged = true and padding = {shown(self.padding)}")
+        if max_batch_size == 0:
+            found.append(f".{key}: expected only with max_batch_size above 0, got max_batch_size = 0")
+        if -1 not in self.shape:
+            found.append(f".{key}: expected only with a dimension of -1, got shape = {shown(list(self.shape))}")
+        if self.padding is not None and (expected := expected_padding(self.padding, self.datatype)):
+            found.append(f".padding: expected {expected}, as datatype = '{self.datatype}', got {shown(self.padding)}")
+        return found
 
 
 class MemoryTable(Table):

@@ -62,10 +62,11 @@ class Decoder:
             size_bytes=inputs.size_bytes + _REQUEST_BYTES,
             arrived_s=call.arrived_s,
             deadline_s=call.arrived_s + _patience_s(options.timeout_s, call.remaining_s, spec.queue.default_timeout_s),
-            batch_key=_batch_key(inputs.tensors, options.custom) if spec.max_batch_size else None,
+            batch_key=_batch_key(signature, inputs.tensors, options.custom) if spec.max_batch_size else None,
             outputs=outputs,
             parameters=options.custom,
             priority=options.priority,
+            padded=_padded(signature, inputs.tensors) if signature.padded else (),
         )
         return request, Renderer(signature, client_id, outputs, typed=inputs.typed)
 
@@ -95,9 +96,24 @@ def _patience_s(timeout_s: float | None, remaining_s: float | None, default_s: f
     return timeout_s if remaining_s is None else min(timeout_s, remaining_s)
 
 
-def _batch_key(tensors: tuple[InputTensor, ...], custom: Mapping[str, ParameterValue]) -> Hashable:
-    """Equal for requests that one run can take together: the same inputs, alike but for their rows, and parameters."""
-    shapes = tuple([(tensor.name, tensor.datatype.value, tensor.shape[1:]) for tensor in tensors])
+def _padded(signature: Signature, tensors: tuple[InputTensor, ...]) -> tuple[tuple[int, ...], ...]:
+    """InferenceRequest.padded."""
+    return tuple(
+        [(tensor.datatype.item_bytes, *tensor.shape[1:]) for tensor in tensors if tensor.name in signature.padded]
+    )
+
+
+def _batch_key(
+    signature: Signature, tensors: tuple[InputTensor, ...], custom: Mapping[str, ParameterValue]
+) -> Hashable:
+    """Equal for requests that one run can take together: the same inputs, alike but for their rows, and parameters.
+
+    Of inputs that may vary only the declared shape counts.
+    """
+    declared = signature.varying
+    shapes = tuple(
+        [(tensor.name, tensor.datatype.value, declared.get(tensor.name, tensor.shape[1:])) for tensor in tensors]
+    )
     if not custom:
         return shapes, ()
     # With its type, since True, 1 and 1.0 are equal to Python but not to a model.

@@ -51,7 +51,10 @@ def config_of(spec: ModelSpec, device: str) -> pb.ModelConfig:
         backend=names.backend,
         max_batch_size=spec.max_batch_size,
         input=[
-            pb.ModelInput(name=t.name, data_type=_data_type(t), dims=t.shape, optional=t.optional) for t in spec.inputs
+            pb.ModelInput(
+                name=t.name, data_type=_data_type(t), dims=t.shape, optional=t.optional, allow_ragged_batch=t.varies
+            )
+            for t in spec.inputs
         ],
         output=[pb.ModelOutput(name=t.name, data_type=_data_type(t), dims=t.shape) for t in spec.outputs],
         instance_group=[_instance_group(spec.name, device)],

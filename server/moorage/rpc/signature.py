@@ -42,7 +42,7 @@ class InputRule:
         shape = tuple(dims)
         elements = 1
         for size, declared in zip(shape, self.shape, strict=True):
-            if size != declared and (declared >= 0 or size < 0):
+            if size < 0 or (size != declared and declared >= 0):
                 raise self._bad_shape(shape)
             elements *= size
         if self.max_rows and not 1 <= shape[0] <= self.max_rows:
@@ -76,6 +76,8 @@ class Signature:
         self.inputs = {tensor.name: _rule(tensor, spec.max_batch_size) for tensor in spec.inputs}
         self.order = tuple(self.inputs)
         self.required = frozenset(tensor.name for tensor in spec.inputs if not tensor.optional)
+        self.varying = {tensor.name: tensor.shape for tensor in spec.inputs if tensor.varies}
+        self.padded = frozenset(tensor.name for tensor in spec.inputs if tensor.padding is not None)
         self.outputs = frozenset(tensor.name for tensor in spec.outputs)
         self.opening = pb.ModelInferResponse(model_name=key.name, model_version=str(key.version)).SerializeToString()
         self._heads: dict[tuple[Any, ...], bytes] = {}

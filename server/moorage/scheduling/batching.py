@@ -5,6 +5,7 @@ busy device lets it fill meanwhile. On an idle one it begins at once, unless oth
 pays.
 """
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 
 from moorage.scheduling.queue import Entry
@@ -25,7 +26,8 @@ def form_batch(
     Who is tried again shares it with those of the same cohort, wherever they stand, and with nobody else.
 
     most_rows: of a run of several requests. free_bytes: what the run's workspace may take.
-    max_input_bytes: inputs of one run together, unless a single request is larger. preferred_sizes: see BatchingPolicy.
+    max_input_bytes: inputs of one run together, padding included, unless a single request is larger.
+    preferred_sizes: see BatchingPolicy.
     """
     batch: list[Entry] = []
     rows = size_bytes = row_bytes = 0
@@ -49,7 +51,31 @@ def form_batch(
         size_bytes += request.size_bytes
         if request.batch_key is None:
             break
+    if batch and batch[0].request.padded:
+        batch, rows = _within_padded(batch, max_input_bytes)
     return _cut(batch, rows, preferred_sizes) if preferred_sizes else batch
+
+
+def _within_padded(batch: list[Entry], max_input_bytes: int) -> tuple[list[Entry], int]:
+    """Those at the head whose inputs are within the bound once they are filled up, and their rows.
+
+    Some bytes of a long request among many short ones become as many of each.
+    """
+    rows = other_bytes = 0
+    largest = batch[0].request.padded
+    for count, entry in enumerate(batch):
+        request = entry.request
+        largest = tuple([tuple(map(max, *pair)) for pair in zip(largest, request.padded, strict=True)])
+        other_bytes += request.size_bytes - request.rows * _row_bytes(request.padded)
+        padded_bytes = (rows + request.rows) * _row_bytes(largest)
+        if count and padded_bytes + other_bytes > max_input_bytes:
+            return batch[:count], rows
+        rows += request.rows
+    return batch, rows
+
+
+def _row_bytes(padded: Iterable[tuple[int, ...]]) -> int:
+    return sum(map(math.prod, padded))
 
 
 def _cut(batch: list[Entry], rows: int, sizes: Sequence[int]) -> list[Entry]:

@@ -91,8 +91,10 @@ class Ready:
             if turn.going_on:
                 self._start(device, model, claim.place, turn, now)
             return False
-        if self._yields(device, model, claim):
-            return False
+        return not self._yields(device, model, claim) and self._gives_up(device, model, claim, now)
+
+    def _gives_up(self, device: DeviceRecord, model: ModelRecord, claim: Claim, now: float) -> bool:
+        """Deal with a model whose next run or step can't be had; whether that was to refuse its first request."""
         if going(model):
             self._steps.squeeze(model, device, now)
             return False

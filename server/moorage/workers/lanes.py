@@ -3,19 +3,19 @@
 import mmap
 import os
 import socket
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 import msgspec
 
 from moorage.domain.errors import ContractBroken, InferenceFailed, InvalidRequest, MemoryExhausted, MoorageError
 from moorage.domain.model import ModelKey
 from moorage.domain.request import BatchOutput, InferenceRequest, RunResult, StepResult
-from moorage.domain.tensor import Datatype
+from moorage.domain.tensor import Datatype, Element, TensorSpec
 from moorage.scheduling.actions import Run, StepPlan
 from moorage.scheduling.events import Event, RunFailed, RunFinished, StatesDropped, StatesSuspended, StepFinished
 from moorage.workers import segment
-from moorage.workers.link import Link
-from moorage.workers.messages import (
+from moorage.workers.lane_messages import (
     Dropped,
     DropStates,
     Execute,
@@ -32,15 +32,25 @@ from moorage.workers.messages import (
     SuspendStates,
     TensorReference,
 )
+from moorage.workers.link import Link
 
 _DECODER: msgspec.msgpack.Decoder[FromLane] = msgspec.msgpack.Decoder(FromLane)
 
+_Shape = tuple[int, ...]
+
 
 class Lane:
-    """One model's way into a worker. At most one run is under way at a time."""
+    """One model's way into a worker. At most one run is under way at a time. inputs: as the model declares them."""
 
-    def __init__(self, key: ModelKey, post: Callable[[Event], None], report: Callable[[str, str], str]) -> None:
+    def __init__(
+        self,
+        key: ModelKey,
+        post: Callable[[Event], None],
+        report: Callable[[str, str], str],
+        inputs: Iterable[TensorSpec] = (),
+    ) -> None:
         self.key = key
+        self._varying = {spec.name: spec for spec in inputs if spec.varies}
         self._post = post
         self._report = report
         self._link: Link[FromLane] | None = None
@@ -98,7 +108,7 @@ class Lane:
         assert self._memory is not None
         requests = [entry.request for entry in run.entries]
         try:
-            inputs, end = _write_inputs(self._memory, requests, 0)
+            inputs, end = _write_inputs(self._memory, requests, 0, self._varying)
         except _SegmentFull as error:
             self._post(RunFailed(run.run_id, error.failure))
             return
@@ -127,7 +137,7 @@ class Lane:
         self._used_bytes = 0
         for request in (entry.request for entry in plan.starting):
             try:
-                inputs, self._used_bytes = _write_inputs(self._memory, [request], self._used_bytes)
+                inputs, self._used_bytes = _write_inputs(self._memory, [request], self._used_bytes, {})
             except _SegmentFull as full:
                 refused.append(StepResult(request.request_id, False, 0, error=full.failure))
                 continue
@@ -208,10 +218,11 @@ class _SegmentFull(Exception):
 
 
 def _write_inputs(
-    memory: mmap.mmap, requests: list[InferenceRequest], offset: int
+    memory: mmap.mmap, requests: list[InferenceRequest], offset: int, varying: Mapping[str, TensorSpec]
 ) -> tuple[list[TensorReference], int]:
     """Lay each input out over all requests, row after row, so that the worker sees one batch and copies nothing.
 
+    varying: those inputs of which the requests' tensors may differ; they stand there likewise, as they are.
     Returns where each is, and where the memory is free after them. Raises _SegmentFull.
     """
     references: list[TensorReference] = []
@@ -232,9 +243,33 @@ def _write_inputs(
                 )
             memory[offset:end] = part
             offset = end
-        shape = tensor.shape
-        if len(requests) > 1:
-            shape = (sum(request.inputs[index].shape[0] for request in requests), *shape[1:])
-        references.append(TensorReference(tensor.name, tensor.datatype.value, shape, start, offset - start))
+        layout = _layout(varying.get(tensor.name), [request.inputs[index].shape for request in requests])
+        references.append(
+            TensorReference(tensor.name, tensor.datatype.value, layout.shape, start, offset - start, *layout[1:])
+        )
         offset = segment.aligned(offset)
     return references, offset
+
+
+class _Layout(NamedTuple):
+    """What a TensorReference says of how the requests' tensors become one input."""
+
+    shape: _Shape
+    parts: tuple[_Shape, ...] = ()
+    padding: Element | None = None
+
+
+def _layout(varying: TensorSpec | None, shapes: Sequence[_Shape]) -> _Layout:
+    """shapes: of the requests' tensors, which differ only in rows, unless the input is one that may vary."""
+    first = shapes[0]
+    if varying is None and len(shapes) == 1:  # the only one that may have no rows
+        return _Layout(first)
+    rows = sum([shape[0] for shape in shapes])
+    if varying is None:
+        return _Layout((rows, *first[1:]))
+    if varying.ragged:
+        return _Layout((rows, *varying.shape), tuple(shapes))
+    largest = tuple([max(sizes) for sizes in zip(*[shape[1:] for shape in shapes], strict=True)])
+    if all(shape[1:] == largest for shape in shapes):
+        return _Layout((rows, *largest))
+    return _Layout((rows, *largest), tuple(shapes), varying.padding)

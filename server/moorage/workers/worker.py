@@ -164,7 +164,7 @@ class Worker:
         await room()
         if self.told_to_end:  # meanwhile
             return
-        lane = Lane(key, self._post, self._report)
+        lane = Lane(key, self._post, self._report, spec.inputs)
         theirs, descriptor = await lane.open(self._process.give_up)
         try:
             self._lanes[key] = lane
@@ -256,4 +256,4 @@ def _blueprint(spec: ModelSpec, *, measures_all: bool) -> Blueprint:
 
 
 def _spec(spec: TensorSpec) -> Spec:
-    return Spec(spec.name, spec.datatype.value, spec.shape, spec.optional)
+    return Spec(spec.name, spec.datatype.value, spec.shape, spec.optional, spec.ragged, spec.padding)

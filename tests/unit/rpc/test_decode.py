@@ -21,6 +21,7 @@ TEXT = echo_spec("echo", TensorSpec("x", "BYTES", [-1]))
     [
         (MATRIX, [-1, 4], bytes(16)),
         (MATRIX, [-1, -4], bytes(16)),
+        (MATRIX, [-1, -1], bytes(4)),
         (MATRIX, [2**32, 2**32], b""),
         (MATRIX, [2**62, 4], b""),
         (MATRIX, [0, 2**62], b""),

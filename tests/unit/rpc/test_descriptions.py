@@ -10,6 +10,7 @@ import tritonclient.grpc.aio as triton
 from moorage.domain.model import BatchingPolicy, ModelKey, ModelState
 from moorage.domain.tensor import TensorSpec
 from moorage.engine.snapshot import BatchSizeStatistics, BrokenModel, Duration, ModelStatistics
+from moorage.rpc.configuration import config_of
 from moorage_protocol import inference as pb
 from tests.unit.rpc.echo_backend import EchoBackend, echo_spec, served
 from tests.unit.rpc.running import call, connected, listening, on_loop
@@ -21,6 +22,13 @@ EMBEDDER = replace(
     outputs=(TensorSpec("embedding", "FP32", [384]),),
     parameters={"normalise": True},
     batching=BatchingPolicy(0.005, preferred_sizes=(4, 8)),
+)
+VARYING = echo_spec(
+    "varying",
+    TensorSpec("ragged", "FP32", [-1], ragged=True),
+    TensorSpec("padded", "INT64", [-1], padding=0),
+    TensorSpec("equal", "INT64", [-1]),
+    max_batch_size=4,
 )
 PLAIN = replace(echo_spec("plain", TensorSpec("x", "BF16", [-1, 2])), runtime="torchscript")
 COUNTED = ModelStatistics(
@@ -115,6 +123,14 @@ async def test_configuration() -> None:
     assert (plain.platform, plain.backend) == ("pytorch_libtorch", "pytorch")
     assert (plain.max_batch_size, plain.HasField("dynamic_batching")) == (0, False)
     assert plain.input[0].data_type == pb.TYPE_BF16
+
+
+def test_inputs_that_may_vary_are_said_to_be_ragged() -> None:
+    assert [(tensor.name, tensor.allow_ragged_batch) for tensor in config_of(VARYING, "cpu").input] == [
+        ("ragged", True),
+        ("padded", True),
+        ("equal", False),
+    ]
 
 
 @pytest.mark.parametrize(

@@ -90,6 +90,42 @@ def test_batch_key() -> None:
     assert len({key_of(batched(1, 1, parameters=given)) for given in ({}, one, true)}) == 3
 
 
+def varying(rows: int, *dimensions: int, with_b: bool = False) -> pb.ModelInferRequest:
+    """An `a` of rows x dimensions[0] x 3 x dimensions[1], a `c`, and where asked for a `b` of rows x dimensions[2]."""
+    elements = rows * dimensions[0] * 3 * dimensions[1]
+    a = ("a", "INT16", [rows, dimensions[0], 3, dimensions[1]], bytes(2 * elements))
+    c = ("c", "UINT8", [rows, 2], bytes(2 * rows))
+    b = [("b", "INT64", [rows, dimensions[2]], bytes(8 * rows * dimensions[2]))] if with_b else []
+    return raw_request("echo", a, c, *b)
+
+
+def test_requests_that_differ_only_where_they_may_share_a_run() -> None:
+    spec = echo_spec(
+        "echo",
+        TensorSpec("a", "INT16", [-1, 3, -1], ragged=True),
+        TensorSpec("b", "INT64", [-1], optional=True, padding=0),
+        TensorSpec("c", "UINT8", [-1]),
+        max_batch_size=4,
+    )
+    requests = [decode(spec, varying(*given, with_b=True))[0] for given in ((1, 5, 2, 7), (2, 0, 1, 0), (4, 5, 2, 7))]
+    assert len({request.batch_key for request in requests}) == 1
+    assert [request.padded for request in requests] == [((8, 7),), ((8, 0),), ((8, 7),)]
+    without, _ = decode(spec, varying(1, 5, 2))
+    assert without.padded == ()
+    assert without.batch_key not in {request.batch_key for request in requests}
+    wider = varying(1, 5, 2, 7, with_b=True)
+    wider.inputs[1].shape[1], wider.raw_input_contents[1] = 3, bytes(3)
+    assert decode(spec, wider)[0].batch_key != requests[0].batch_key
+
+
+def test_what_does_not_vary_is_checked_as_ever() -> None:
+    spec = echo_spec("echo", TensorSpec("x", "FP32", [-1, 3], padding=0.0), max_batch_size=4)
+    for shape in ([1, 5], [1, 5, 4], [5, 1, 3], [1, -1, 3]):
+        told = refusal(spec, raw_request("echo", ("x", "FP32", shape, b"")))
+        assert "input 'x' shape: expected [-1,-1,3] with 1 to 4 rows" in told
+    assert "expected FP32" in refusal(spec, raw_request("echo", ("x", "FP64", [1, 1, 3], bytes(24))))
+
+
 def test_requested_outputs() -> None:
     def asking(*outputs: dict[str, Any]) -> pb.ModelInferRequest:
         return raw_request("echo", GOOD_A, GOOD_B, outputs=outputs)

@@ -56,6 +56,52 @@ def test_those_whose_batch_failed_go_alone() -> None:
     assert form_batch(waiting, NOTHING, 4, free_bytes=0, max_input_bytes=8) == waiting[:1]
 
 
+def padded_entries(*lengths: int, rows: int = 1, other_bytes: int = 0) -> list[Entry]:
+    """Requests with one input of so many elements of two bytes, which is padded, beside others."""
+    return [
+        Entry(make_request(number, rows=rows, size_bytes=rows * length * 2 + other_bytes, padded=((2, length),)))
+        for number, length in enumerate(lengths)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("waiting", "size"),
+    [
+        (padded_entries(1, 1, 1), 3),
+        (padded_entries(1, 1, 20), 2),  # 60 elements once they are padded
+        (padded_entries(1, 20, 1), 2),
+        (padded_entries(20, 1, 1), 2),
+        (padded_entries(50, 1), 1),
+        (padded_entries(3, 5, 4, rows=3), 3),
+        (padded_entries(3, 6, 4, rows=3), 2),
+        (padded_entries(10, 10, 12, other_bytes=4), 3),
+        (padded_entries(10, 10, 12, other_bytes=7), 2),
+    ],
+)
+def test_padding_counts_among_the_bytes_of_a_run(waiting: list[Entry], size: int) -> None:
+    assert form_batch(waiting, NOTHING, 16, free_bytes=0, max_input_bytes=90) == waiting[:size]
+
+
+def test_several_inputs_are_padded_each_to_its_largest() -> None:
+    shapes = [((1, 2, 5), (4, 1)), ((1, 6, 1), (4, 2))]  # 2 x (6 x 5 + 4 x 2) bytes
+    waiting = [Entry(make_request(number, size_bytes=14, padded=padded)) for number, padded in enumerate(shapes)]
+    assert form_batch(waiting, NOTHING, 4, free_bytes=0, max_input_bytes=76) == waiting
+    assert form_batch(waiting, NOTHING, 4, free_bytes=0, max_input_bytes=75) == waiting[:1]
+
+
+def test_dimensions_that_cost_an_empty_tensor_nothing_count_beside_others() -> None:
+    waiting = [
+        Entry(make_request(number, padded=padded)) for number, padded in enumerate([((1, 0, 2**40),), ((1, 1, 1),)])
+    ]
+    assert form_batch(waiting, NOTHING, 4, free_bytes=0, max_input_bytes=2**30) == waiting[:1]
+
+
+def test_a_preferred_size_counts_the_rows_that_are_left() -> None:
+    waiting = padded_entries(1, 1, 1, 40)
+    batch = form_batch(waiting, NOTHING, 8, free_bytes=0, max_input_bytes=90, preferred_sizes=(2, 4))
+    assert batch == waiting[:2]
+
+
 @pytest.mark.parametrize(
     ("rows", "sizes"), [([1], [1]), ([1, 1], [1, 1]), ([1, 1, 1], [2, 1]), ([1, 1, 6], [2, 1]), ([6, 1, 1], [1, 2])]
 )

@@ -21,22 +21,19 @@ from moorage.workers.child.gauges import Gauges, LaneGauge
 from moorage.workers.child.lane import LaneThread
 from moorage.workers.child.transfers import Present, Transfers
 from moorage.workers.framing import Deframer, frame
-from moorage.workers.messages import (
+from moorage.workers.lane_messages import (
     Dropped,
     DropStates,
     Execute,
     Executed,
     ExecuteStep,
     FromLane,
-    GaveBack,
-    Offloaded,
-    Restored,
-    SetCap,
     StartingMember,
     Stepped,
     Suspended,
     SuspendStates,
 )
+from moorage.workers.messages import GaveBack, Offloaded, Restored, SetCap
 from moorage.workers.runtimes.base import RuntimeOptions
 from moorage.workers.runtimes.simulated import SimulatedRuntime
 

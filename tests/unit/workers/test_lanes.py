@@ -15,8 +15,8 @@ from moorage.scheduling.budget import Lease, LeaseKind
 from moorage.scheduling.events import Event, StepFinished
 from moorage.scheduling.queue import Entry
 from moorage.workers import framing, segment
+from moorage.workers.lane_messages import ExecuteStep, FromLane, Stepped, SteppedMember
 from moorage.workers.lanes import Lane
-from moorage.workers.messages import ExecuteStep, FromLane, Stepped, SteppedMember
 from tests.support.scheduling import MODEL
 
 SEGMENT_BYTES = 64 * 1024

@@ -45,4 +45,6 @@ def build(key: ModelKey, blueprint: Blueprint, device: str, apply_cap: Callable[
 
 
 def _tensor_spec(spec: Spec) -> TensorSpec:
-    return TensorSpec(spec.name, spec.datatype, spec.shape, optional=spec.optional)
+    return TensorSpec(
+        spec.name, spec.datatype, spec.shape, optional=spec.optional, ragged=spec.ragged, padding=spec.padding
+    )

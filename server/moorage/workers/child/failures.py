@@ -3,7 +3,7 @@
 import traceback
 from pathlib import Path
 
-from moorage.workers.messages import ExecuteFailed
+from moorage.workers.lane_messages import ExecuteFailed
 from moorage.workers.runtimes import BrokenContract, is_out_of_memory
 
 _MAX_REASON = 300

@@ -11,18 +11,19 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from moorage.authoring import Batch, BatchMember
+from moorage.authoring import Batch
 from moorage.domain.model import ModelKey
 from moorage.workers import segment as segments
 from moorage.workers.child.building import Built
 from moorage.workers.child.caches import Caches
 from moorage.workers.child.failures import failure_of
 from moorage.workers.child.gauges import LaneGauge, peak_of
+from moorage.workers.child.members import members_of
 from moorage.workers.child.memory import wait_for_device
 from moorage.workers.child.outputs import OutputWriter
 from moorage.workers.child.stepping import Stepping
 from moorage.workers.framing import Deframer, frame
-from moorage.workers.messages import (
+from moorage.workers.lane_messages import (
     DropStates,
     Execute,
     Executed,
@@ -142,15 +143,9 @@ class LaneThread(threading.Thread):
             os._exit(_DEVICE_LOST)
 
     def _compute(self, message: Execute) -> Executed:
-        runtime = self._built.runtime
         began = time.perf_counter_ns()
-        inputs = {item.name: runtime.arrays.read(self._memory, item) for item in message.inputs}
-        shapes = {item.name: item.shape for item in message.inputs}
-        members = [BatchMember(member.id, member.rows, member.parameters) for member in message.members]
-        ready = time.perf_counter_ns()
-        batch = Batch(members, message.rows, shapes)
         input_bytes = sum(item.size_bytes for item in message.inputs)
-        outputs, taken = self._gauge.run(message.rows, input_bytes, lambda: self._infer(inputs, batch))
+        (outputs, ready), taken = self._gauge.run(message.rows, input_bytes, lambda: self._infer(message))
         computed = time.perf_counter_ns()
         self._outputs.free_offset = message.free_offset
         references = self._outputs.write("infer", outputs, [member.rows for member in message.members])
@@ -158,10 +153,16 @@ class LaneThread(threading.Thread):
         times = (ready - began, computed - ready, written - computed)
         return Executed(message.run_id, references, *times, *peak_of(taken))
 
-    def _infer(self, inputs: Mapping[str, Any], batch: Batch) -> Mapping[str, Any]:
-        outputs = self._built.runtime.infer(inputs, batch)
+    def _infer(self, message: Execute) -> tuple[Mapping[str, Any], int]:
+        """What the model makes of the inputs, and when it had them."""
+        runtime = self._built.runtime
+        inputs = {item.name: runtime.arrays.read(self._memory, item) for item in message.inputs}
+        shapes = {item.name: item.shape for item in message.inputs}
+        members = members_of(message)
+        ready = time.perf_counter_ns()
+        outputs = runtime.infer(inputs, Batch(members, message.rows, shapes))
         wait_for_device(self._built.device)
-        return outputs
+        return outputs, ready
 
 
 def _stepping(built: Built, memory: SharedMemory, outputs: OutputWriter, gauge: LaneGauge) -> Stepping | None:

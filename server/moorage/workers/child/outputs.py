@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from moorage.domain.tensor import TensorSpec
 from moorage.workers import segment as segments
 from moorage.workers.child.building import Built
-from moorage.workers.messages import OutputReference
+from moorage.workers.lane_messages import OutputReference
 from moorage.workers.runtimes import BrokenContract, Payload, SharedMemory
 
 

@@ -9,7 +9,7 @@ from moorage.workers.child.failures import detail_of, failure_of
 from moorage.workers.child.gauges import LaneGauge, peak_of
 from moorage.workers.child.memory import release_freed_memory, wait_for_device
 from moorage.workers.child.outputs import OutputWriter
-from moorage.workers.messages import (
+from moorage.workers.lane_messages import (
     Dropped,
     ExecuteFailed,
     ExecuteStep,

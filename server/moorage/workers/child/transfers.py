@@ -13,13 +13,7 @@ from moorage.workers.child.caches import Caches
 from moorage.workers.child.failures import describe, detail_of
 from moorage.workers.child.lane import LaneThread
 from moorage.workers.child.memory import release_freed_memory
-from moorage.workers.messages import (
-    Offloaded,
-    OffloadRefused,
-    Restored,
-    RestoreRefused,
-    Unloaded,
-)
+from moorage.workers.messages import Offloaded, OffloadRefused, Restored, RestoreRefused, Unloaded
 from moorage.workers.runtimes import Runtime
 
 

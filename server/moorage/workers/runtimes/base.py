@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from moorage.authoring import Batch, ModelContext, StartingRequest, Step
 from moorage.domain.tensor import TensorSpec
 from moorage.workers import segment
-from moorage.workers.messages import TensorReference
+from moorage.workers.lane_messages import TensorReference
 
 
 class BrokenContract(Exception):
@@ -30,6 +30,26 @@ class RuntimeOptions:
     restore_s: float = 0.0
     steps: int = 1
     state_bytes: int = 0
+
+
+def refuse_ragged(options: RuntimeOptions, runtime: str) -> None:
+    """Raises BrokenContract where an input is to come as a list: what such a model takes are tensors."""
+    for spec in options.inputs:
+        if spec.ragged:
+            raise BrokenContract(
+                f"input '{spec.name}': ragged is not supported by runtime = '{runtime}', which takes tensors: "
+                "use padding, or runtime = 'python'"
+            )
+
+
+def refuse_varying(options: RuntimeOptions) -> None:
+    """Raises BrokenContract where inputs of requests are to be put together, which a stepped model gets one by one."""
+    for spec in options.inputs:
+        if spec.varies:
+            raise BrokenContract(
+                f"input '{spec.name}': ragged and padding are for models that compute a batch at once; a stepped model "
+                "starts each request by itself, whatever the others' shapes are"
+            )
 
 
 class SharedMemory:
@@ -70,7 +90,7 @@ class Arrays(Protocol):
     """How a framework's arrays come out of shared memory and go into it."""
 
     def read(self, memory: SharedMemory, reference: TensorReference) -> Any:
-        """An input as the model gets it; a list of bytes for BYTES."""
+        """An input as the model gets it; a list of bytes for BYTES; a list of these of a ragged one."""
         ...
 
     def payload(self, spec: TensorSpec, shape: tuple[int, ...], value: Any) -> Payload:

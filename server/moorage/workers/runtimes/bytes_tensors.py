@@ -2,25 +2,33 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
 from moorage.domain.tensor import element_count
-from moorage.workers.messages import TensorReference
+from moorage.workers.lane_messages import TensorReference
 from moorage.workers.runtimes.base import BrokenContract, SharedMemory
+from moorage.workers.runtimes.parts import element_counts
 
 _LENGTH_BYTES = 4
 
 
-def read_bytes(memory: SharedMemory, reference: TensorReference) -> list[bytes]:
-    """The elements as one flat list. The server has checked the layout."""
+def read_bytes(memory: SharedMemory, reference: TensorReference) -> list[Any]:
+    """The elements as one flat list, or a flat list for each request of a ragged input.
+
+    The server has checked the layout.
+    """
     data = memory.memory[reference.offset : reference.offset + reference.size_bytes]
+    counts = element_counts(reference.parts or (reference.shape,))
     elements: list[bytes] = []
     position = 0
-    for _ in range(element_count(reference.shape)):
+    for _ in range(sum(counts)):
         start = position + _LENGTH_BYTES
         position = start + int.from_bytes(data[position:start], "little")
         elements.append(data[start:position])
-    return elements
+    if not reference.parts:
+        return elements
+    return [elements[end - count : end] for count, end in zip(counts, accumulate(counts), strict=True)]
 
 
 @dataclass(frozen=True, slots=True)

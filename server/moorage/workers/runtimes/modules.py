@@ -8,7 +8,7 @@ import torch
 
 from moorage.authoring import Batch, ModelContext
 from moorage.domain.tensor import Datatype
-from moorage.workers.runtimes.base import BrokenContract, RuntimeOptions
+from moorage.workers.runtimes.base import BrokenContract, RuntimeOptions, refuse_ragged
 from moorage.workers.runtimes.cuda_memory import own_segments
 from moorage.workers.runtimes.torch_arrays import TorchArrays
 from moorage.workers.runtimes.weights import Weights
@@ -18,12 +18,14 @@ class ModuleRuntime:
     """A loaded module. It gets the inputs by position and returns a tensor, a tuple in the order of the declared
     outputs, or a dict by name."""
 
+    name: str
     states = None
     stepped = False
 
     def __init__(self, options: RuntimeOptions) -> None:
         if any(spec.datatype is Datatype.BYTES for spec in (*options.inputs, *options.outputs)):
             raise BrokenContract("a torch module takes and returns tensors: BYTES needs runtime = 'python'")
+        refuse_ragged(options, self.name)
         self.arrays = TorchArrays("cpu")
         self._inputs = [spec.name for spec in options.inputs]
         self._outputs = [spec.name for spec in options.outputs]

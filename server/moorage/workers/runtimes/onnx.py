@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,17 @@ import onnxruntime
 
 from moorage.authoring import Batch, ModelContext
 from moorage.domain.tensor import Datatype, TensorSpec, element_count
-from moorage.workers.messages import TensorReference
-from moorage.workers.runtimes.base import BrokenContract, Payload, Runtime, RuntimeOptions, SharedMemory
+from moorage.workers.lane_messages import TensorReference
+from moorage.workers.runtimes.base import (
+    BrokenContract,
+    Payload,
+    Runtime,
+    RuntimeOptions,
+    SharedMemory,
+    refuse_ragged,
+)
 from moorage.workers.runtimes.bytes_tensors import bytes_payload, read_bytes
+from moorage.workers.runtimes.parts import element_counts, places
 
 _DTYPES: dict[Datatype, Any] = {
     Datatype.BOOL: np.bool_,
@@ -31,14 +40,15 @@ _DTYPES: dict[Datatype, Any] = {
 
 
 class NumpyArrays:
-    """Inputs are views of the segment."""
+    """Inputs are views of the segment, or padded copies."""
 
     def read(self, memory: SharedMemory, reference: TensorReference) -> Any:
         if reference.datatype == Datatype.BYTES.value:
             return np.array(read_bytes(memory, reference), dtype=object).reshape(reference.shape)
         dtype = _DTYPES[Datatype(reference.datatype)]
-        count = element_count(reference.shape)
-        return np.frombuffer(memory.memory, dtype, count, reference.offset).reshape(reference.shape)
+        count = sum(element_counts(reference.parts or (reference.shape,)))
+        flat = np.frombuffer(memory.memory, dtype, count, reference.offset)
+        return _padded(flat, reference) if reference.parts else flat.reshape(reference.shape)
 
     def payload(self, spec: TensorSpec, shape: tuple[int, ...], value: Any) -> Payload:
         if spec.datatype is Datatype.BYTES:
@@ -46,6 +56,14 @@ class NumpyArrays:
         if value.dtype != _DTYPES[spec.datatype]:
             raise BrokenContract(f"output '{spec.name}': expected {spec.datatype}, got {value.dtype}")
         return NumpyPayload(np.ascontiguousarray(value), value.shape)
+
+
+def _padded(flat: np.ndarray[Any, Any], reference: TensorReference) -> np.ndarray[Any, Any]:
+    padded = np.full(reference.shape, reference.padding, flat.dtype)
+    ends = accumulate(element_counts(reference.parts))
+    for place, shape, end in zip(places(reference.parts), reference.parts, ends, strict=True):
+        padded[place] = flat[end - element_count(shape) : end].reshape(shape)
+    return padded
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +96,7 @@ class OnnxRuntime:
     def __init__(self, options: RuntimeOptions) -> None:
         if any(spec.datatype is Datatype.BF16 for spec in (*options.inputs, *options.outputs)):
             raise BrokenContract("BF16 is not supported by runtime = 'onnx'")
+        refuse_ragged(options, "onnx")
         self.arrays = NumpyArrays()
         self._outputs = [spec.name for spec in options.outputs]
         self._session: onnxruntime.InferenceSession | None = None

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from moorage.authoring import Batch, Loadable, Model, ModelContext, SteppedModel
-from moorage.workers.runtimes.base import BrokenContract, Runtime, RuntimeOptions
+from moorage.workers.runtimes.base import BrokenContract, Runtime, RuntimeOptions, refuse_varying
 from moorage.workers.runtimes.cuda_memory import own_segments
 from moorage.workers.runtimes.stepped import PythonStates, check_stepped
 from moorage.workers.runtimes.torch_arrays import TorchArrays
@@ -19,17 +19,21 @@ from moorage.workers.runtimes.weights import Weights
 class PythonRuntime:
     """Finds the one subclass of Model or SteppedModel that model.py defines, and runs it."""
 
-    def __init__(self) -> None:
+    def __init__(self, options: RuntimeOptions) -> None:
         self.arrays = TorchArrays("cpu")
         self.states: PythonStates | None = None
         self._model: Loadable | None = None
         self._weights = Weights("cpu")
         self._module_name = ""
+        self._options = options
 
     def load(self, context: ModelContext) -> None:
         self.arrays = TorchArrays(context.device)
         self._module_name = f"moorage_models.{context.name}_{context.version}_{id(self)}"
-        self._model = self._find_class(context)()
+        kind = self._find_class(context)
+        if issubclass(kind, SteppedModel):
+            refuse_varying(self._options)
+        self._model = kind()
         self._weights = Weights(context.device)
         with torch.inference_mode(), own_segments(torch.device(context.device)):
             self._model.load(context)
@@ -119,4 +123,4 @@ def _check_methods(kind: type[Loadable]) -> None:
 
 def create(options: RuntimeOptions) -> Runtime:
     """A runtime for one model."""
-    return PythonRuntime()
+    return PythonRuntime(options)

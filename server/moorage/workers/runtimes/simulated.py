@@ -11,8 +11,8 @@ from typing import Any
 
 from moorage.authoring import Batch, ModelContext, StartingRequest, Step
 from moorage.domain.tensor import TensorSpec, element_count
-from moorage.workers.messages import TensorReference
-from moorage.workers.runtimes.base import Payload, Runtime, RuntimeOptions, SharedMemory
+from moorage.workers.lane_messages import TensorReference
+from moorage.workers.runtimes.base import Payload, Runtime, RuntimeOptions, SharedMemory, refuse_varying
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +52,8 @@ class SimulatedRuntime:
     """
 
     def __init__(self, options: RuntimeOptions) -> None:
+        if options.steps > 1:
+            refuse_varying(options)
         self.arrays = NoArrays()
         self.states = SimulatedStates(options) if options.steps > 1 else None
         self.stepped = self.states is not None

@@ -1,15 +1,16 @@
 """Torch tensors in and out of shared memory."""
 
-import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from moorage.domain.tensor import Datatype, TensorSpec
-from moorage.workers.messages import TensorReference
+from moorage.workers.lane_messages import TensorReference
 from moorage.workers.runtimes.base import BrokenContract, Payload, SharedMemory
 from moorage.workers.runtimes.bytes_tensors import bytes_payload, read_bytes
+from moorage.workers.runtimes.parts import element_counts, places
 from moorage.workers.segment import SEGMENT_BYTES
 
 DTYPES = {
@@ -31,7 +32,7 @@ _BY_NAME = {datatype.value: dtype for datatype, dtype in DTYPES.items()}
 
 
 class TorchArrays:
-    """Inputs are views of the segment on a CPU, copies on another device."""
+    """Inputs are views of the segment on a CPU, copies on another device. Only what is padded is a copy anywhere."""
 
     def __init__(self, device: str) -> None:
         self._device = None if device == "cpu" else torch.device(device)
@@ -39,12 +40,14 @@ class TorchArrays:
     def read(self, memory: SharedMemory, reference: TensorReference) -> Any:
         if reference.datatype == Datatype.BYTES.value:
             return read_bytes(memory, reference)
-        dtype = _BY_NAME[reference.datatype]
-        if reference.size_bytes == 0:  # torch.frombuffer refuses an empty buffer
-            return torch.empty(reference.shape, dtype=dtype, device=self._device)
-        tensor = torch.frombuffer(
-            memory.memory, dtype=dtype, count=math.prod(reference.shape), offset=reference.offset
-        ).view(reference.shape)
+        flat = _flat(memory, reference)
+        if not reference.parts:
+            return self._on_device(flat.view(reference.shape))
+        if reference.padding is None:
+            return _parted(self._on_device(flat), reference)
+        return self._on_device(_padded(flat, reference))
+
+    def _on_device(self, tensor: torch.Tensor) -> torch.Tensor:
         return tensor if self._device is None else tensor.to(self._device)
 
     def payload(self, spec: TensorSpec, shape: tuple[int, ...], value: Any) -> Payload:
@@ -57,6 +60,30 @@ class TorchArrays:
                 f"output '{spec.name}': expected dtype {DTYPES[spec.datatype]} ({spec.datatype}), got {value.dtype}"
             )
         return TorchPayload(value.detach(), tuple(value.shape))
+
+
+def _flat(memory: SharedMemory, reference: TensorReference) -> torch.Tensor:
+    """All elements as they stand in the segment."""
+    dtype = _BY_NAME[reference.datatype]
+    if reference.size_bytes == 0:  # torch.frombuffer refuses an empty buffer
+        return torch.empty(0, dtype=dtype)
+    count = reference.size_bytes // dtype.itemsize
+    return torch.frombuffer(memory.memory, dtype=dtype, count=count, offset=reference.offset)
+
+
+def _parted(flat: torch.Tensor, reference: TensorReference) -> list[torch.Tensor]:
+    """Each request's own tensor, as a view."""
+    pieces: Sequence[torch.Tensor] = torch.split_with_sizes(flat, element_counts(reference.parts))
+    return [piece.view(shape) for piece, shape in zip(pieces, reference.parts, strict=True)]
+
+
+def _padded(flat: torch.Tensor, reference: TensorReference) -> torch.Tensor:
+    """One tensor of all. On the CPU, whatever the device: what goes there is one copy, and not one for each request."""
+    assert reference.padding is not None
+    padded = torch.full(reference.shape, reference.padding, dtype=flat.dtype)
+    for place, part in zip(places(reference.parts), _parted(flat, reference), strict=True):
+        padded[place] = part
+    return padded
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,8 @@ from moorage.workers.runtimes.pt2 import check_archive, weights_only
 class TorchExportRuntime(ModuleRuntime):
     """Loads with torch.export, once the file is known to bring no code."""
 
+    name = "torch_export"
+
     def open_module(self, context: ModelContext) -> Callable[..., Any]:
         path = context.path / "model.pt2"
         try:

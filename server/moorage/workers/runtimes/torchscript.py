@@ -14,6 +14,8 @@ from moorage.workers.runtimes.modules import ModuleRuntime
 class TorchScriptRuntime(ModuleRuntime):
     """Loads with torch.jit."""
 
+    name = "torchscript"
+
     def open_module(self, context: ModelContext) -> Callable[..., Any]:
         with warnings.catch_warnings():
             # torch announces that TorchScript gives way to torch.export; files in this format stay in use.

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from moorage.domain.model import ModelKey
 from moorage.scheduling.admission import never_fits
 from moorage.scheduling.claims import Claim
+from moorage.scheduling.placement import most_workspace_bytes
 from moorage.scheduling.queue import Entry
 from moorage.scheduling.records import ModelRecord
 from moorage.scheduling.requests import Requests
@@ -81,17 +82,25 @@ class Ready:
     def _is_short(self, device: DeviceRecord, claim: Claim, model: ModelRecord, turn: Turn, now: float) -> bool:
         """Deal with a model that found no room; whether that was to refuse its first request."""
         if claim.needed_bytes > self._own_room_bytes(model):
-            if not going(model) and self._refuse_too_large(model):
-                return True
-            self._steps.squeeze(model, device, now)
-            return False
+            return self._exceeds_its_limit(device, model, now)
         if claim.needed_bytes <= self._room.free_bytes(device, claim):
             return False  # States of its own are still leaving.
         if self._room.make(device, claim, turn, now):
             if turn.going_on:
                 self._start(device, model, claim.place, turn, now)
             return False
-        return not self._yields(device, model, claim) and self._gives_up(device, model, claim, now)
+        if self._yields(device, model, self._room.obtainable_bytes(device, claim)):
+            return False
+        return self._gives_up(device, model, claim, now)
+
+    def _exceeds_its_limit(self, device: DeviceRecord, model: ModelRecord, now: float) -> bool:
+        """Deal with a model whose own limit leaves too little; whether that was to refuse its first request."""
+        if self._yields(device, model, most_workspace_bytes(model, device)):
+            return False
+        if not going(model) and self._refuse_too_large(model):
+            return True
+        self._steps.squeeze(model, device, now)
+        return False
 
     def _gives_up(self, device: DeviceRecord, model: ModelRecord, claim: Claim, now: float) -> bool:
         """Deal with a model whose next run or step can't be had; whether that was to refuse its first request."""
@@ -100,9 +109,8 @@ class Ready:
             return False
         return self._refuse_head(device, model, claim)
 
-    def _yields(self, device: DeviceRecord, model: ModelRecord, claim: Claim) -> bool:
+    def _yields(self, device: DeviceRecord, model: ModelRecord, most_bytes: float) -> bool:
         """Whether what was measured of runs gives way to what can be had: who may run by what is declared shall run."""
-        most_bytes = self._room.obtainable_bytes(device, claim)
         if not model.workspaces.has_learned or model.workspaces.most_bytes <= most_bytes:
             return False
         model.workspaces.most_bytes = most_bytes

@@ -191,3 +191,15 @@ def test_what_was_measured_gives_way_to_what_can_be_had_beside_what_stays() -> N
     assert core.explain(key).needed_bytes == int(MARGIN * 80 * MIB)
     assert core.ask(2) == ["execute 2"]
     assert core.kinds()["workspace"] == 39 * MIB
+
+
+def test_it_gives_way_to_a_limit_that_was_set_since() -> None:
+    core = Core(cpu=100 * MIB)
+    key = core.resident(make_spec(weights=MIB, max_batch_size=2, steps=2, state=3 * MIB))
+    core.ask(1)
+    run = core.model(key).run
+    assert run is not None
+    core.send(events.StepFinished(run.run_id, (StepResult(1, done=True, state_bytes=0),), 50 * MIB))
+    core.send(events.ShareChanged(key, SharePolicy(limit_bytes=12 * MIB)))
+    assert core.ask(2) == ["starting 2"]
+    assert core.kinds() == {"weights": MIB, "state": 3 * MIB, "workspace": 9 * MIB}

@@ -47,10 +47,14 @@ def _expired(request: InferenceRequest, now: float) -> DeadlineExceeded | None:
     return DeadlineExceeded(now - request.arrived_s, "before it was queued")
 
 
-def never_fits(state: State, model: ModelRecord, rows: int) -> ModelTooLarge | None:
+def never_fits(state: State, model: ModelRecord, rows: int, kept_bytes: int | None = None) -> ModelTooLarge | None:
     """Whether a run of that many rows exceeds what the device could offer with this model alone on it, or the
-    model's own limit. By what is declared: a run that was measured has found its memory."""
-    run_bytes = model.spec.memory.workspace_bytes(rows) + expected_state_bytes(model)
+    model's own limit. By what is declared: a run that was measured has found its memory.
+
+    kept_bytes: the state of a request that has given way; None for one that begins.
+    """
+    state_bytes = expected_state_bytes(model) if kept_bytes is None else kept_bytes
+    run_bytes = model.spec.memory.workspace_bytes(rows) + state_bytes
     if run_bytes == 0:
         return None
     what = f"a run of {rows} rows of model '{model.key.name}'"

@@ -159,8 +159,11 @@ class Ready:
     def _refuse_too_large(self, model: ModelRecord) -> bool:
         """Answer the request whose turn it is if it exceeds what its model may ever have; whether it did."""
         head = model.queue.head
-        error = never_fits(self._state, model, head.request.rows) if head is not None else None
-        if head is not None and error is not None:
+        if head is None:
+            return False
+        kept_bytes = head.kept_bytes if head.host is not None else None
+        error = never_fits(self._state, model, head.request.rows, kept_bytes)
+        if error is not None:
             self._requests.refuse(model, head, error)
         return error is not None
 

@@ -39,7 +39,13 @@ class Steps:
         """What its state may come to in its first step, or in the next one where it was suspended."""
         if entry.host is None:
             return expected_state_bytes(model)
-        return max(expected_state_bytes(model), entry.kept_bytes + model.measured.state_growth_bytes)
+        wanted_bytes = max(expected_state_bytes(model), entry.kept_bytes + model.measured.state_growth_bytes)
+        limit_bytes = model.semaphore.limit_bytes
+        if limit_bytes is None:
+            return wanted_bytes
+        # Within its limit it need not grow: it may have run to its end there, had it not given way.
+        workspace_bytes = model.spec.memory.workspace_bytes(entry.request.rows)
+        return max(entry.kept_bytes, min(wanted_bytes, limit_bytes - workspace_bytes))
 
     def start(self, model: ModelRecord, room_bytes: float, now: float, may_join: MayJoin | None = None) -> bool:
         """Begin the next step, with those who run and as many who wait as fit the room; whether anybody does."""

@@ -4,6 +4,7 @@ import pytest
 
 from moorage.domain.errors import Preempted
 from moorage.domain.model import ModelKey, ModelSpec, Preemption, PreemptionPolicy, SharePolicy
+from moorage.scheduling import events
 from moorage.scheduling.policy import FIFO, MOORAGE, Policy
 from moorage.scheduling.state import DeviceLimits
 from tests.support.core import Core
@@ -256,3 +257,32 @@ def test_one_whose_copy_has_no_room_to_grow_begins_again() -> None:
     core.ask(4, HIGH)
     assert core.step(LOW, seconds=1.0) == ["drop 1 2"]
     assert core.host_bytes() == 0
+
+
+def given_way(limit_bytes: int) -> Core:
+    """Low's request keeps nine bytes, and has grown by three a step. It gave way for a run of high's, number 2."""
+    core = Core.on(DeviceLimits(100, host_bytes=100, run_slots=8), UNGUARDED)
+    share = SharePolicy(priority=4, pinned=True, limit_bytes=limit_bytes)
+    core.resident(make_spec("low", weights=10, per_row=1, state=3, steps=99, max_batch_size=1, share=share))
+    core.resident(make_spec("high", weights=10, fixed=72, share=SharePolicy(priority=1, pinned=True)))
+    core.ask(1, LOW)
+    for state in (3, 6, 9):
+        core.step(LOW, state=state, seconds=1.0)
+    core.ask(2, HIGH)
+    assert core.step(LOW, state=9, seconds=1.0) == ["suspend 1"]
+    assert core.suspended(1, key=LOW) == ["execute 2"]
+    return core
+
+
+def test_who_gave_way_comes_back_within_its_limit_though_there_is_no_room_to_grow() -> None:
+    core = given_way(12)
+    run = core.model(HIGH).run
+    assert run is not None
+    assert core.finish(run.run_id) == ["succeed 2", "resuming 1"]
+    assert core.kinds() == {"weights": 20, "state": 11, "workspace": 1}
+
+
+def test_who_can_not_come_back_within_a_limit_that_was_lowered_is_told() -> None:
+    core = given_way(40)
+    lower = SharePolicy(priority=4, pinned=True, limit_bytes=8)
+    assert core.send(events.ShareChanged(LOW, lower)) == ["fail 1: ModelTooLarge", "drop 1"]

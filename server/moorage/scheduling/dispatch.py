@@ -72,8 +72,9 @@ class Dispatch:
 
     def _served_one(self, device: DeviceRecord, taken: _Taken, turn: Turn) -> None:
         """Whoever was served needs nothing kept any more. Those who were passed over for that are looked at again, and
-        so is the blocked one, where of what it was to have something was taken by higher priority."""
-        if device.short.pop(taken[2], None) is not None or (turn.blocked and turn.spare_bytes < 0):
+        so is the blocked one, where of what it was to have something was taken by higher priority, or where it found
+        nobody to make way and somebody has begun who can."""
+        if device.short.pop(taken[2], None) is not None or (turn.blocked and (turn.spare_bytes < 0 or turn.going_on)):
             self._state.stir(device.name)
 
     def _first_line(self, device: DeviceRecord, turn: Turn) -> Line[Hashable] | None:

@@ -5,6 +5,7 @@ import pytest
 from moorage.domain.errors import InvalidRequest, ModelTooLarge
 from moorage.domain.model import Loading, SharePolicy
 from moorage.scheduling.events import HoldRequested
+from moorage.scheduling.state import DeviceLimits
 from tests.support.core import Core
 from tests.support.scheduling import UNGUARDED, make_spec
 
@@ -92,3 +93,17 @@ def test_a_hold_keeps_its_bytes_whoever_comes() -> None:
     core.hold(1, 60, priority=5)
     core.register(make_spec(weights=50, loading=Loading.ON_DEMAND))
     assert core.ask(1, priority=1) == ["fail 1: MemoryExhausted"]
+
+
+def test_who_begins_beside_a_hold_that_found_nobody_to_make_way_is_told_to() -> None:
+    core = Core.on(DeviceLimits(34, host_bytes=10, run_slots=8), UNGUARDED)
+    share = SharePolicy(priority=5, pinned=True)
+    spec = make_spec("low", weights=6, per_row=4, state=2, steps=4, share=share, loading=Loading.ON_DEMAND)
+    low = core.register(spec)
+    core.ask(1, low, rows=4)
+    assert core.hold(1, 27, priority=1) == []
+    core.up()
+    assert core.loaded(low, 6) == ["starting 1"]
+    assert core.scheduler.state.devices["cpu"].budget.leaving_bytes == 2
+    assert core.step(low) == ["drop 1"]
+    assert core.dropped(1, key=low)[0] == "hold 1"

@@ -108,7 +108,7 @@ class SchedulerMachine(WorkerRules):
             make_request(
                 self.last_id,
                 model=key,
-                rows=min(rows, max(1, spec.max_batch_size)) if spec else rows,
+                rows=min(rows, max(1, spec.max_request_rows)) if spec else rows,
                 size_bytes=size_bytes,
                 arrived_s=self.world.now,
                 deadline_s=self.world.now + timeout_s,

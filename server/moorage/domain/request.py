@@ -2,6 +2,7 @@
 
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from moorage.domain.errors import MoorageError
 from moorage.domain.model import ModelKey
@@ -21,6 +22,7 @@ class InferenceRequest:
     size_bytes: bytes of all inputs, counted against the queue's bound.
     arrived_s, deadline_s: monotonic seconds.
     priority: 1 highest to 5; 0 is the model's default.
+    piece: where it belongs, if it is some rows of another request, made by the scheduler (domain/pieces.py).
     """
 
     request_id: int
@@ -35,6 +37,14 @@ class InferenceRequest:
     outputs: tuple[str, ...] = ()
     parameters: Mapping[str, ParameterValue] = field(default_factory=dict)
     priority: int = 0
+    piece: "Piece | None" = None
+
+
+class Piece(NamedTuple):
+    """Of which request, and with which of its rows it begins."""
+
+    whole: InferenceRequest
+    first_row: int
 
 
 @dataclass(frozen=True, slots=True)

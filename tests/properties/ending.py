@@ -19,6 +19,7 @@ def ends_well(world: World) -> None:
     assert not world.unloads_asked
     assert not state.building
     assert len(state.timers) == 0
+    assert not state.split
     moving = {ModelState.LOADING, ModelState.UNLOADING, ModelState.OFFLOADING, ModelState.RESTORING}
     assert not {model.state for model in state.models.values()} & moving
     for key in list(state.models):

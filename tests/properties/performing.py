@@ -4,7 +4,7 @@ from collections import Counter, defaultdict
 
 from moorage.domain.errors import DeadlineExceeded, DeadlineUnmeetable, Preempted
 from moorage.domain.model import ModelKey, ModelSpec, ModelState
-from moorage.domain.request import InferenceRequest
+from moorage.domain.request import InferenceRequest, Piece
 from moorage.scheduling import actions
 from moorage.scheduling.scheduler import Scheduler
 from moorage.scheduling.state import DeviceLimits
@@ -22,6 +22,7 @@ class Performing:
         self.specs: dict[ModelKey, ModelSpec] = {}
         self.waiting: dict[int, InferenceRequest] = {}
         self.answers: dict[int, str] = {}
+        self.computed_rows: defaultdict[int, set[int]] = defaultdict(set)
         self.loads_asked: set[ModelKey] = set()
         self.unloads_asked: set[ModelKey] = set()
         self.holds_asked: set[int] = set()
@@ -39,13 +40,12 @@ class Performing:
                 assert run.run_id == self.finished_run
                 self.finished_run = None
                 for entry in run.entries:
-                    if entry.request.request_id in self.waiting:
-                        self.answer(entry.request.request_id, "succeeded")
+                    self._computed(entry.request)
             case actions.SucceedStepped(run, request, result):
                 assert result.done
                 assert request.request_id in self.done
                 assert request in [entry.request for entry in run.entries]
-                self.answer(request.request_id, "succeeded")
+                self._computed(request)
             case actions.Fail(request, error):
                 if isinstance(error, DeadlineUnmeetable):
                     takes_s = error.wait_s + error.load_s + error.run_s
@@ -59,6 +59,16 @@ class Performing:
                 pass
             case _:
                 self._perform_on_worker(action)
+
+    def _computed(self, request: InferenceRequest) -> None:
+        """A request is answered when it is computed, or the last of its pieces is."""
+        whole, first_row = request.piece or Piece(request, 0)
+        if whole.request_id in self.waiting:
+            rows = self.computed_rows[whole.request_id]
+            assert not rows & set(range(first_row, first_row + request.rows)), "rows were computed twice"
+            rows.update(range(first_row, first_row + request.rows))
+            if len(rows) == whole.rows:
+                self.answer(whole.request_id, "succeeded")
 
     def _settle(self, action: actions.LoadSettled | actions.UnloadSettled | actions.HoldSettled) -> None:
         match action:

@@ -131,8 +131,10 @@ def _only_higher_preempts(state: State, was: Before) -> None:
     """Whoever was made to give way did so for somebody of strictly higher priority who waits, because others took the
     memory or states outgrew it, or where nothing ran that could have freed anything."""
     for request_id, entry in state.entries.items():
-        if entry.preemptions <= was.preemptions.get(request_id, 0):
-            continue
+        if entry.preemptions <= was.preemptions.get(
+            request_id, 0 if entry.request.piece is None else entry.preemptions
+        ):
+            continue  # A piece begins with those of what it was cut from.
         model = state.models[entry.request.model]
         if model.device is None:
             continue

@@ -17,6 +17,8 @@ from tests.support.scheduling import make_spec
 
 KEYS = [ModelKey("a", 1), ModelKey("b", 1), ModelKey("b", 1, generation=1), ModelKey("c", 1), ModelKey("d", 1)]
 
+SPLIT = BatchingPolicy(split_requests=True)
+
 devices = st.builds(
     DeviceLimits,
     capacity_bytes=st.integers(20, 60),
@@ -40,7 +42,7 @@ shares = st.builds(
     pinned=st.sampled_from([False, False, False, True]),
 )
 batching = st.sampled_from(
-    [BatchingPolicy(), BatchingPolicy(), BatchingPolicy(0.0), BatchingPolicy(2.0, 3), BatchingPolicy(30.0, 0, (2, 4))]
+    [BatchingPolicy(), BatchingPolicy(0.0), BatchingPolicy(2.0, 3), BatchingPolicy(30.0, 0, (2, 4)), SPLIT, SPLIT]
 )
 # What runs turn out to take; most are not measured.
 peaks = st.sampled_from([None, None, None, 0, 2, 9, 30])
@@ -68,4 +70,4 @@ specs = st.builds(
     state=st.sampled_from([0, 2, 6]),
     growth=st.sampled_from([0, 0, 1, 3]),
     offloads=st.booleans(),
-)
+).filter(lambda spec: spec.max_batch_size > 0 or not spec.batching.split_requests)

@@ -114,7 +114,7 @@ class SchedulerMachine(WorkerRules):
         """length: of an input that is padded, in elements of one byte; not where the key is "y"."""
         spec = self.world.specs.get(key)
         self.last_id += 1
-        rows = min(rows, max(1, spec.max_batch_size)) if spec else rows
+        rows = min(rows, max(1, spec.max_request_rows)) if spec else rows
         padded = () if batch_key == "y" else ((1, length),)
         self.world.arrive(
             make_request(

@@ -5,12 +5,16 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
+from moorage.domain.errors import InferenceFailed, MemoryExhausted, MoorageError
 from moorage.domain.model import ModelKey
 from moorage.scheduling import events
 from tests.properties.processes import Process
 from tests.properties.strategies import KEYS, peaks
 from tests.properties.world import World
 from tests.support.scheduling import RESULT
+
+INFERENCE_FAILED = InferenceFailed("any", "id")
+NO_MEMORY = MemoryExhausted("a run", device="its device", needed_bytes=0, free_bytes=0)
 
 
 def _has(process: Process, having: dict[str, bool]) -> bool:
@@ -123,10 +127,10 @@ class WorkerRules(RuleBasedStateMachine):
         self.world.finish_run(name, run_id, data.draw(peaks))
 
     @precondition(lambda self: _any(self, running=True))
-    @rule(data=st.data())
-    def fail_run(self, data: st.DataObject) -> None:
+    @rule(data=st.data(), error=st.sampled_from([INFERENCE_FAILED, NO_MEMORY]))
+    def fail_run(self, data: st.DataObject, error: MoorageError) -> None:
         name = self.some(data, running=True)
-        self.world.fail_run(name, data.draw(st.sampled_from(list(self.world.processes[name].runs))))
+        self.world.fail_run(name, data.draw(st.sampled_from(list(self.world.processes[name].runs))), error)
 
     @rule(run_id=st.integers(1, 3), key=st.sampled_from(KEYS))
     def say_what_nobody_awaits(self, run_id: int, key: ModelKey) -> None:

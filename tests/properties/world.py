@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from moorage.domain.errors import InferenceFailed, LoadFailed
+from moorage.domain.errors import LoadFailed, MoorageError
 from moorage.domain.model import ModelKey, ModelSpec, ModelState
 from moorage.domain.request import InferenceRequest, StepResult
 from moorage.scheduling import actions, events
@@ -12,6 +12,12 @@ from tests.properties.performing import Performing
 from tests.properties.processes import Process
 from tests.properties.promises import before, check, check_turns
 from tests.support.scheduling import RESULT
+
+
+def whole_of(request: InferenceRequest) -> InferenceRequest:
+    """What its caller sent."""
+    return request if request.piece is None else request.piece.whole
+
 
 _TELL_OF_WHAT_IS_TAKEN = (events.CapacityChanged, events.StepFinished, events.ModelLoaded)
 
@@ -32,7 +38,8 @@ class World(Performing):
             self.perform(action)
         if isinstance(event, events.RequestCancelled) and event.request_id in self.waiting:
             self.answer(event.request_id, "cancelled")
-        assert set(self.scheduler.state.entries) == set(self.waiting)
+        entries = self.scheduler.state.entries.values()
+        assert {whole_of(entry.request).request_id for entry in entries} == set(self.waiting)
         excused = isinstance(event, _TELL_OF_WHAT_IS_TAKEN)
         check(self.scheduler, self.processes, was, excused=excused, now=self.now)
         began = [action.run.run_id for action in decided if isinstance(action, actions.Execute)]
@@ -172,12 +179,12 @@ class World(Performing):
         process.states[key, request_id] = grown_bytes
         return StepResult(request_id, done=False, state_bytes=grown_bytes)
 
-    def fail_run(self, name: str, run_id: int) -> None:
+    def fail_run(self, name: str, run_id: int, error: MoorageError) -> None:
         process = self.processes[name]
         run = process.runs.pop(run_id)
         for entry in run.entries:
             process.states.pop((run.key, entry.request.request_id), None)
-        self.send(events.RunFailed(run_id, InferenceFailed(run.key.name, "id")))
+        self.send(events.RunFailed(run_id, error))
 
     def wake(self) -> None:
         self.now = max(self.now, self.scheduler.next_wake_s or 0.0)

@@ -209,7 +209,15 @@ def describe(action: actions.Action) -> str:
 
 
 def _ids(entries: tuple[Entry, ...]) -> str:
-    return " ".join(str(entry.request.request_id) for entry in entries)
+    return " ".join(_name(entry.request) for entry in entries)
+
+
+def _name(request: InferenceRequest) -> str:
+    """A piece is named by its request and its rows: 7[4:8]."""
+    if request.piece is None:
+        return str(request.request_id)
+    first_row = request.piece.first_row
+    return f"{request.piece.whole.request_id}[{first_row}:{first_row + request.rows}]"
 
 
 def _execute(action: actions.Execute) -> str:
@@ -241,7 +249,7 @@ _WORDS: dict[type, Callable[[Any], str]] = {
     actions.Restore: lambda action: f"restore {action.key} on {action.worker}",
     actions.Suspend: lambda action: f"suspend {' '.join(map(str, action.request_ids))}",
     actions.Drop: lambda action: f"drop {' '.join(map(str, action.request_ids))}",
-    actions.SucceedStepped: lambda action: f"succeed {action.request.request_id}",
+    actions.SucceedStepped: lambda action: f"succeed {_name(action.request)}",
     actions.HoldSettled: _hold_settled,
     actions.Unload: lambda action: f"unload {action.key} on {action.worker}",
     actions.LoadSettled: _load_settled,

@@ -192,7 +192,8 @@ class InferenceFailed(MoorageError):
 
 
 class ContractBroken(InferenceFailed):
-    """The model returned other outputs than it declared, or for another number of rows than it was given."""
+    """The model returned other outputs than it declared, or for another number of rows than it was given; or, for the
+    pieces of one request, outputs that can't be put together."""
 
     def __init__(self, model: str, error_id: str, reason: str) -> None:
         super().__init__(model, error_id)

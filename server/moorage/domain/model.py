@@ -90,12 +90,14 @@ class BatchingPolicy:
 
     max_queue_delay_s: the most that its oldest request waits for others; None for as long as that pays, by what was
     learned. low_watermark: rows that are waited for, up to max_queue_delay_s; 0 for none. preferred_sizes: rows of a
-    run, ascending; it takes the largest of these that it can fill.
+    run, ascending; it takes the largest of these that it can fill. split_requests: a request with more rows than a run
+    may have is computed in several runs.
     """
 
     max_queue_delay_s: float | None = None
     low_watermark: int = 0
     preferred_sizes: tuple[int, ...] = ()
+    split_requests: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,6 +206,13 @@ class ModelSpec:
     weights_hint_bytes: int = 0
     versions: str | tuple[int, ...] = "latest"
     profiles: Mapping[str, tuple[ProfiledRun, ...]] = field(default_factory=dict)
+
+    @property
+    def max_request_rows(self) -> int:
+        """The most rows that one request may bring; 0 where the model has no batch axis."""
+        if not self.batching.split_requests:
+            return self.max_batch_size
+        return max(self.max_batch_size, self.queue.max_rows)
 
 
 class ModelState(StrEnum):

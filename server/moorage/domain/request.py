@@ -2,6 +2,7 @@
 
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from moorage.domain.errors import MoorageError
 from moorage.domain.model import ModelKey
@@ -23,6 +24,7 @@ class InferenceRequest:
     priority: 1 highest to 5; 0 is the model's default.
     padded: of each input that is filled up to the size of the largest in its run, the bytes of an element and the
     dimensions of a row.
+    piece: where it belongs, if it is some rows of another request, made by the scheduler (domain/pieces.py).
     """
 
     request_id: int
@@ -38,11 +40,19 @@ class InferenceRequest:
     parameters: Mapping[str, ParameterValue] = field(default_factory=dict)
     priority: int = 0
     padded: tuple[tuple[int, ...], ...] = ()
+    piece: "Piece | None" = None
 
     @property
     def row_bytes(self) -> int:
         """Bytes of input of one of its rows, on average."""
         return sum(len(tensor.data) for tensor in self.inputs) // self.rows
+
+
+class Piece(NamedTuple):
+    """Of which request, and with which of its rows it begins."""
+
+    whole: InferenceRequest
+    first_row: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -105,12 +105,14 @@ class InputTensor:
 
     shape: the whole shape, the batch axis included where the model has one.
     data: little endian, row-major; for BYTES each element is a 4-byte length and the bytes.
+    row_ends: where in data each row ends, of a BYTES input that may be split between rows; else empty.
     """
 
     name: str
     datatype: Datatype
     shape: tuple[int, ...]
     data: bytes | memoryview
+    row_ends: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -77,9 +77,10 @@ class Backend:
         Raises ModelNotFound, ModelNotReady for a model that is unloaded or matches no device, and InvalidRequest.
         """
         key, spec = self.resolve(name, version)
-        most = max(1, spec.max_batch_size)
+        most = max(1, spec.max_request_rows)
         if not 1 <= rows <= most:
-            raise InvalidRequest("rows", expected=f"from 1 to max_batch_size {most}", got=str(rows))
+            limit = "max_queue_rows" if most > max(1, spec.max_batch_size) else "max_batch_size"
+            raise InvalidRequest("rows", expected=f"from 1 to {limit} {most}", got=str(rows))
         explanation = explain(self._engine, key, rows, priority)
         if explanation is None:
             raise ModelNotReady(name, f"no device of this server matches placement.devices = {', '.join(spec.devices)}")

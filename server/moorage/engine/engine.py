@@ -6,18 +6,16 @@ import time
 import uuid
 from collections import deque
 from collections.abc import Callable
-from functools import partial
 from typing import Any, TypeVar
 
-from moorage.domain.errors import InferenceFailed, LoadFailed, ServerDraining
+from moorage.domain.errors import LoadFailed, ServerDraining
 from moorage.domain.model import ModelKey
 from moorage.domain.request import InferenceRequest
 from moorage.domain.tensor import OutputTensor
 from moorage.engine.gathering import GATHER_S, Gathering
 from moorage.engine.ports import Workers
 from moorage.engine.settlements import Settlements
-from moorage.engine.statistics import Statistics
-from moorage.engine.tickets import Ticket, member_outputs, stepped_outputs
+from moorage.engine.tickets import Ticket, Tickets
 from moorage.scheduling import actions, events
 from moorage.scheduling.scheduler import Scheduler
 
@@ -31,12 +29,12 @@ class Engine:
 
     def __init__(self, scheduler: Scheduler, *, check_integrity: bool = False) -> None:
         self.scheduler = scheduler
-        self.statistics = Statistics()
+        self._tickets = Tickets(self.post, self.report)
+        self.statistics = self._tickets.statistics
         self.settlements = Settlements()
         self._check_integrity = check_integrity
         self._workers: Workers | None = None
         self._events: deque[events.Event] = deque()
-        self._tickets: dict[int, Ticket[Any]] = {}
         self._loop = asyncio.get_running_loop()
         self._failure: asyncio.Future[None] = self._loop.create_future()
         self._scheduled = False
@@ -48,15 +46,15 @@ class Engine:
         self._listeners: list[Callable[[], None]] = []
         self._observers: list[Callable[[events.Event, list[actions.Action]], None]] = []
         self._changed = False
-        self._idle = asyncio.Event()
-        self._idle.set()
         self._perform: dict[type, Callable[[Any], None]] = {
             actions.Execute: lambda action: self._need_workers().execute(action.run),
             actions.Succeed: self._succeed,
-            actions.SucceedStepped: self._succeed_stepped,
+            actions.SucceedStepped: lambda action: self._tickets.succeed_stepped(
+                action.request, action.run, action.result, self.now()
+            ),
             actions.Suspend: lambda action: self._need_workers().suspend(action.worker, action.key, action.request_ids),
             actions.Drop: lambda action: self._need_workers().drop(action.worker, action.key, action.request_ids),
-            actions.Fail: self._fail,
+            actions.Fail: lambda action: self._tickets.fail(action.request, action.error, self.now()),
             actions.StartWorker: self._start_worker,
             actions.StopWorker: lambda action: self._need_workers().stop(action.worker),
             actions.KillWorker: lambda action: self._need_workers().kill(action.worker, action.reason),
@@ -180,8 +178,7 @@ class Engine:
         Raises MoorageError. Cancellation: the request leaves its queue at once; if it runs, its result is dropped.
         """
         ticket: Ticket[T] = Ticket(request, render, self._loop.create_future())
-        self._tickets[request.request_id] = ticket
-        self._idle.clear()
+        self._tickets.open(ticket)
         if self._gathering.add(request, len(self._tickets)):
             self._schedule()
         elif self._gather_timer is None:
@@ -189,7 +186,7 @@ class Engine:
         try:
             return await ticket.future
         except asyncio.CancelledError:
-            if self._take(request.request_id) is not None:
+            if self._tickets.take(request.request_id) is not None:
                 self.post(events.RequestCancelled(request.request_id))
             raise
 
@@ -199,49 +196,12 @@ class Engine:
         if self._gathering:
             self._schedule()
 
-    def _take(self, request_id: int) -> Ticket[Any] | None:
-        """Remove a ticket, as it is about to complete. None if it has completed already."""
-        ticket = self._tickets.pop(request_id, None)
-        if not self._tickets:
-            self._idle.set()
-        return ticket
-
     def _succeed(self, action: actions.Succeed) -> None:
         run, result = action.run, action.result
         now = self.now()
-        answered = [
-            entry.request
-            for index, entry in enumerate(run.entries)
-            if self._answer(entry.request, partial(member_outputs, run, result, index))
-        ]
-        self.statistics.run_succeeded(run, result, answered, now)
+        self._tickets.succeed(run, result, now)
         self._gathering.answered(run, result, now)
         self._need_workers().trim(run)
-
-    def _succeed_stepped(self, action: actions.SucceedStepped) -> None:
-        request = action.request
-        if self._answer(request, partial(stepped_outputs, action.result)):
-            self.statistics.stepped_succeeded(request, action.run, self.now())
-
-    def _answer(self, request: InferenceRequest, outputs: Callable[[], tuple[OutputTensor, ...]]) -> bool:
-        """Complete a request's ticket with its outputs; False if its caller has gone, or they can't be rendered."""
-        ticket = self._take(request.request_id)
-        if ticket is None:
-            return False
-        try:
-            ticket.succeed(outputs())
-        except Exception:
-            name = request.model.name
-            log.exception("rendering a result of %s failed", request.model)
-            ticket.fail(InferenceFailed(name, self.report(name, "result could not be rendered")))
-            return False
-        return True
-
-    def _fail(self, action: actions.Fail) -> None:
-        ticket = self._take(action.request.request_id)
-        if ticket is not None:
-            ticket.fail(action.error)
-            self.statistics.failed(action.request, self.now())
 
     def _start_worker(self, action: actions.StartWorker) -> None:
         try:
@@ -283,7 +243,7 @@ class Engine:
         self.post(events.DrainStarted())
         self.changed()
         try:
-            await asyncio.wait_for(self._idle.wait(), grace_s)
+            await asyncio.wait_for(self._tickets.idle.wait(), grace_s)
         except TimeoutError:
             return False
         return True
@@ -293,8 +253,5 @@ class Engine:
         for timer in (self._timer, self._gather_timer):
             if timer is not None:
                 timer.cancel()
-        for request_id in list(self._tickets):
-            ticket = self._take(request_id)
-            if ticket is not None:
-                ticket.fail(ServerDraining())
+        self._tickets.fail_all(ServerDraining())
         self.settlements.abandon(LoadFailed("", "the server is shutting down"))

@@ -28,7 +28,8 @@ class ModelStatistics:
     """Counts as Triton's statistics extension defines them.
 
     success, fail, queue and compute_* count requests; inference_count counts rows; execution_count counts runs.
-    Every request of a run is charged the whole run's compute time. Failures touch only `fail`.
+    Every request of a run is charged the whole run's compute time; a split one that of all its runs, and it has queued
+    until the first of them. Failures touch only `fail`.
     last_inference_ms: milliseconds since the epoch, 0 before the first.
     """
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from moorage.domain.model import ModelKey
 from moorage.domain.request import InferenceRequest, RunResult
+from moorage.engine.joining import Joining
 from moorage.engine.snapshot import BatchSizeStatistics, Duration, ModelStatistics
 from moorage.scheduling.actions import Run
 
@@ -74,6 +75,16 @@ class Statistics:
         for request in answered:
             model.success.add(1, int((now - request.arrived_s) * _NANOSECONDS))
             model.queue.add(1, int((run.started_s - request.arrived_s) * _NANOSECONDS))
+
+    def split_succeeded(self, request: InferenceRequest, joining: Joining, now: float) -> None:
+        """Count a request that was computed in pieces, by runs that are counted. It is charged for all of them."""
+        model = self._of(request.model)
+        model.rows += request.rows
+        model.success.add(1, int((now - request.arrived_s) * _NANOSECONDS))
+        model.queue.add(1, int((joining.started_s - request.arrived_s) * _NANOSECONDS))
+        model.compute.input.add(1, joining.input_ns)
+        model.compute.infer.add(1, joining.infer_ns)
+        model.compute.output.add(1, joining.output_ns)
 
     def stepped_succeeded(self, request: InferenceRequest, last: Run, now: float) -> None:
         """Count a stepped request. Its steps are many requests' work, so that no compute time is its alone."""

@@ -64,7 +64,9 @@ def _rate_policy(table: RateTable) -> RatePolicy:
 
 
 def _batching_policy(table: BatchingTable) -> BatchingPolicy:
-    return BatchingPolicy(table.max_queue_delay_s, table.low_watermark, table.preferred_sizes)
+    return BatchingPolicy(
+        table.max_queue_delay_s, table.low_watermark, table.preferred_sizes, split_requests=table.split_requests
+    )
 
 
 def _share_policy(manifest: Manifest) -> SharePolicy:

@@ -124,9 +124,11 @@ class BatchingTable(Table):
     max_queue_delay_s: SecondsOrZero | None = Field(default=None, description=_EXPECTED_COSTS)
     low_watermark: int = Field(default=0, strict=True, ge=0, le=MAX_ROWS, description=f"rows from 0 to {MAX_ROWS}")
     preferred_sizes: tuple[PreferredRows, ...] = Field(default=(), description=_EXPECTED_SIZES)
+    split_requests: bool = Field(default=False, strict=True, description="true or false")
 
     def problems(self, max_batch_size: int) -> list[str]:
-        """What can't be meant: sizes that no run may have, or rows that are waited for without an end."""
+        """What can't be meant: sizes that no run may have, rows that are waited for without an end, or a split between
+        rows where there are none."""
         found = []
         largest = max((self.low_watermark, *self.preferred_sizes))
         if largest > max(1, max_batch_size):
@@ -142,6 +144,10 @@ class BatchingTable(Table):
         if list(self.preferred_sizes) != sorted(set(self.preferred_sizes)):
             found.append(
                 f"batching.preferred_sizes: expected {_EXPECTED_SIZES}, got {shown(list(self.preferred_sizes))}"
+            )
+        if self.split_requests and max_batch_size == 0:
+            found.append(
+                "batching.split_requests: expected true only with max_batch_size above 0, got max_batch_size = 0"
             )
         return found
 

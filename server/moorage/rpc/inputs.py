@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from moorage.domain.errors import InvalidRequest
-from moorage.domain.tensor import InputTensor
+from moorage.domain.tensor import Datatype, InputTensor
 from moorage.rpc.contents import pack, typed_values
 from moorage.rpc.parameters import refuse_tensor_parameters
-from moorage.rpc.raw import check_size, inspect
+from moorage.rpc.raw import check_size, inspect, row_ends
 from moorage.rpc.signature import InputRule, Signature
 from moorage.rpc.wire import Buffer
 from moorage.rpc.wording import quote, quote_all
@@ -53,7 +53,10 @@ async def read_inputs(signature: Signature, sent: Sequence[_Sent], raw: Sequence
             data = await pack(rule, values)
         elif rule.inspected:
             await inspect(rule, data, elements)
-        tensors.append(InputTensor(rule.name, rule.datatype, shape, data))
+        ends: tuple[int, ...] = ()
+        if rule.splits and rows > 1 and rule.datatype is Datatype.BYTES:
+            ends = await row_ends(rule, data, elements, rows)
+        tensors.append(InputTensor(rule.name, rule.datatype, shape, data, ends))
         size_bytes += len(data)
     typed = not raw and any(tensor.HasField("contents") for tensor in sent)
     return Inputs(tuple(tensors), rows, size_bytes, typed)

@@ -17,7 +17,8 @@ _MAX_BYTES = 2**63 - 1
 
 @dataclass(frozen=True, slots=True)
 class InputRule:
-    """One declared input. shape: the batch axis included, as -1."""
+    """One declared input. shape: the batch axis included, as -1. max_rows: of a request. splits: those with more rows
+    than a run may have are split."""
 
     name: str
     datatype: Datatype
@@ -25,6 +26,7 @@ class InputRule:
     item_bytes: int
     shape: tuple[int, ...]
     max_rows: int
+    splits: bool
     inspected: bool
     """Whether the bytes themselves can be wrong, not only their number."""
 
@@ -62,6 +64,8 @@ class InputRule:
 
     def _bad_shape(self, shape: Sequence[int]) -> InvalidRequest:
         rows = f" with 1 to {self.max_rows} rows" if self.max_rows else ""
+        if self.max_rows and not self.splits and shape and shape[0] > self.max_rows:
+            rows += " (more where its model.toml says batching.split_requests = true)"
         limit = f" (at most {MAX_RANK} dimensions)" if len(shape) > MAX_RANK else ""
         expected = f"{shape_text(self.shape)}{rows}{limit}"
         return InvalidRequest(f"{self.field} shape", expected=expected, got=shape_text(shape))
@@ -73,7 +77,7 @@ class Signature:
     def __init__(self, key: ModelKey, spec: ModelSpec) -> None:
         self.key = key
         self.spec = spec
-        self.inputs = {tensor.name: _rule(tensor, spec.max_batch_size) for tensor in spec.inputs}
+        self.inputs = {tensor.name: _rule(tensor, spec) for tensor in spec.inputs}
         self.order = tuple(self.inputs)
         self.required = frozenset(tensor.name for tensor in spec.inputs if not tensor.optional)
         self.varying = {tensor.name: tensor.shape for tensor in spec.inputs if tensor.varies}
@@ -97,7 +101,8 @@ class Signature:
         return head
 
 
-def _rule(tensor: TensorSpec, max_rows: int) -> InputRule:
+def _rule(tensor: TensorSpec, spec: ModelSpec) -> InputRule:
+    max_rows = spec.max_request_rows
     return InputRule(
         name=tensor.name,
         datatype=tensor.datatype,
@@ -105,6 +110,7 @@ def _rule(tensor: TensorSpec, max_rows: int) -> InputRule:
         item_bytes=tensor.datatype.item_bytes,
         shape=(-1, *tensor.shape) if max_rows else tensor.shape,
         max_rows=max_rows,
+        splits=spec.batching.split_requests,
         inspected=tensor.datatype in (Datatype.BOOL, Datatype.BYTES),
     )
 

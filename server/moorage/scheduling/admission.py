@@ -29,14 +29,19 @@ def comes_when_called(model: ModelRecord) -> bool:
     return model.in_service or model.spec.loading is Loading.ON_DEMAND
 
 
-def refusal(state: State, model: ModelRecord, request: InferenceRequest, now: float) -> MoorageError | None:
-    """Why this request can't be taken, if it can't, whatever waits. What gets by counts for the model's rate."""
+def refusal(
+    state: State, model: ModelRecord, request: InferenceRequest, run_rows: int, now: float
+) -> MoorageError | None:
+    """Why this request can't be taken, if it can't, whatever waits. What gets by counts for the model's rate.
+
+    run_rows: how many of its rows are to be computed at once.
+    """
     if state.draining:
         return ServerDraining()
     return (
         not_ready(state, model)
         or _expired(request, now)
-        or never_fits(state, model, request.rows)
+        or never_fits(state, model, run_rows)
         or (model.rate.refusal(request.rows, now) if model.rate is not None else None)
     )
 
@@ -69,6 +74,16 @@ def never_fits(state: State, model: ModelRecord, rows: int, kept_bytes: int | No
     if needed_bytes <= device.budget.configured_bytes:
         return None
     return device.budget.too_large(what, needed_bytes)
+
+
+def fitting_rows(state: State, model: ModelRecord, rows: int) -> int:
+    """How many of a request's rows one run may have: all, unless its model splits requests; at least 1."""
+    if rows == 1 or not model.spec.batching.split_requests:
+        return rows
+    rows = min(rows, model.spec.max_batch_size)
+    while rows > 1 and never_fits(state, model, rows) is not None:
+        rows //= 2
+    return rows
 
 
 def _device(state: State, model: ModelRecord) -> DeviceRecord | None:

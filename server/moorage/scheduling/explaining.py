@@ -1,7 +1,7 @@
 """Answers "could this model run n items at priority p now?" without doing anything about it."""
 
 from moorage.domain.model import ModelKey, ModelState
-from moorage.scheduling.admission import never_fits
+from moorage.scheduling.admission import fitting_rows, never_fits
 from moorage.scheduling.claims import Claim
 from moorage.scheduling.explain import Explanation, Holder, Verdict
 from moorage.scheduling.loads import Loads
@@ -34,15 +34,19 @@ class Explaining:
         self._room = room
 
     def explain(self, key: ModelKey, rows: int, priority: int, now: float) -> Explanation | None:
-        """What would happen; None where no device matches the model. priority: 0 for the model's own."""
+        """What would happen; None where no device matches the model. priority: 0 for the model's own.
+
+        Of rows that would be split it says what would happen to the first run of them.
+        """
         model = self._state.models[key]
         device = _device(self._state, model)
         if device is None:
             return None
-        claim = self._claim(model, device, rows, priority or model.share.priority, now)
+        run_rows = fitting_rows(self._state, model, rows)
+        claim = self._claim(model, device, run_rows, priority or model.share.priority, now)
         missing_bytes = self._room.missing_bytes(device, claim)
         victims = self._room.victims(device, claim, missing_bytes, now) if missing_bytes > 0 else []
-        never = never_fits(self._state, model, rows) is not None
+        never = never_fits(self._state, model, run_rows) is not None
         verdict = Verdict.NEVER if never else self._verdict(device, claim, victims)
         return Explanation(
             verdict=verdict,

@@ -93,6 +93,15 @@ def _check_requests(state: State) -> None:
     assert all(state.is_open(entry) and entry.state is None and entry.leaving is None for entry in queued)
     assert set(state.entries) <= set(places), f"lost: {set(state.entries) - set(places)}"
     _check_states(state, active)
+    _check_pieces(state)
+
+
+def _check_pieces(state: State) -> None:
+    """Every accepted piece is known to belong to its request, which is not accepted itself, and has no others."""
+    pieces = {request_id: entry for known in state.split.values() for request_id, entry in known.items()}
+    assert pieces == {it: entry for it, entry in state.entries.items() if entry.request.piece is not None}
+    assert all(state.split.values()), "a split request without pieces"
+    assert not set(state.split) & set(state.entries)
 
 
 def _check_states(state: State, active: list[Entry]) -> None:

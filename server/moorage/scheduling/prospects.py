@@ -77,7 +77,7 @@ def _wait_and_run_s(model: ModelRecord, before: int, rows: int, now: float) -> t
     if model.run is not None:
         wait_s += max(0.0, model.run.started_s + seconds.expected_s(model.run.rows) - now)
     _remember(model, full_s)
-    return wait_s, seconds.expected_s(max(rows, min(last_rows + 1, most_rows)))
+    return wait_s, seconds.expected_s(min(most_rows, max(rows, last_rows + 1)))
 
 
 def needs_a_look(model: ModelRecord, left_s: float) -> bool:

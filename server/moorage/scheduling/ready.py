@@ -3,7 +3,6 @@
 from collections.abc import Callable
 
 from moorage.domain.model import ModelKey
-from moorage.scheduling.admission import never_fits
 from moorage.scheduling.claims import Claim
 from moorage.scheduling.placement import most_workspace_bytes
 from moorage.scheduling.queue import Entry
@@ -159,19 +158,13 @@ class Ready:
     def _refuse_too_large(self, model: ModelRecord) -> bool:
         """Answer the request whose turn it is if it exceeds what its model may ever have; whether it did."""
         head = model.queue.head
-        if head is None:
-            return False
-        kept_bytes = head.kept_bytes if head.host is not None else None
-        error = never_fits(self._state, model, head.request.rows, kept_bytes)
-        if error is not None:
-            self._requests.refuse(model, head, error)
-        return error is not None
+        return head is not None and self._requests.refuse_if_it_never_fits(model, head)
 
     def _refuse_head(self, device: DeviceRecord, model: ModelRecord, claim: Claim) -> bool:
-        """Answer the request that can't be had beside what stays; False where there is none."""
+        """Answer the request that can't be had beside what stays, if not half of it can; False where there is none."""
         head = model.queue.head
         if head is None:
             return False
         what = f"a run of {head.request.rows} rows of model '{model.key.name}'"
-        self._requests.refuse(model, head, self._room.refusal(device, claim, what))
+        self._requests.refuse_or_halve(model, head, self._room.refusal(device, claim, what))
         return True

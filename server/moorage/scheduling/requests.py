@@ -1,14 +1,22 @@
 """The life of requests: admitted, queued, answered. Each has exactly one outcome, or its caller left."""
 
-from moorage.domain.errors import DeadlineExceeded, DeadlineUnmeetable, ModelNotFound, MoorageError, Preempted
+from moorage.domain.errors import (
+    DeadlineExceeded,
+    DeadlineUnmeetable,
+    MemoryExhausted,
+    ModelNotFound,
+    MoorageError,
+    Preempted,
+)
 from moorage.domain.model import ModelState
 from moorage.domain.request import InferenceRequest
 from moorage.scheduling.actions import Fail
-from moorage.scheduling.admission import never_fits, refusal
+from moorage.scheduling.admission import fitting_rows, never_fits, refusal
 from moorage.scheduling.policy import Waiting
 from moorage.scheduling.prospects import cannot_be_met, needs_a_look
 from moorage.scheduling.queue import Entry, Leaving
 from moorage.scheduling.records import ModelRecord
+from moorage.scheduling.splitting import split
 from moorage.scheduling.state import State
 from moorage.scheduling.timers import RequestDue
 
@@ -28,7 +36,10 @@ class Requests:
         if model is None:
             self._answer(request, ModelNotFound(request.model.name, str(request.model.version)))
             return None
-        error = refusal(self._state, model, request, now) or self._no_room(model, request, now)
+        rows = request.rows
+        if rows > 1 and model.spec.batching.split_requests:
+            rows = self._run_rows(model, rows, now)
+        error = refusal(self._state, model, request, rows, now) or self._no_room(model, request, now)
         if error is not None:
             self._answer(request, error)
             return model if isinstance(error, DeadlineUnmeetable) and error.load_s > 0 else None
@@ -36,6 +47,8 @@ class Requests:
         self._state.entries[request.request_id] = entry
         self._state.timers.add(request.deadline_s, RequestDue(request.request_id))
         model.queue.append(entry)
+        if rows < request.rows:
+            self.split(model, entry, rows)
         model.usage.note(now)
         if model.spec.max_batch_size > 1:
             model.company.arrived(now)
@@ -43,6 +56,13 @@ class Requests:
         if model.device is not None and model.key in self._state.devices[model.device].short:
             self._state.stir(model.device)  # It may need more now, or have a better right, at the same place.
         return None
+
+    def _run_rows(self, model: ModelRecord, rows: int, now: float) -> int:
+        """How many rows of a request of a model that splits them a run may have now."""
+        fitting = fitting_rows(self._state, model, rows)
+        if model.ceiling is None:
+            return fitting
+        return min(fitting, model.ceiling.most_rows(model.spec.max_batch_size, now))
 
     def _no_room(self, model: ModelRecord, request: InferenceRequest, now: float) -> MoorageError | None:
         """Why a request can't wait, if it can't. Where its queue is full, the last of lower priority leave for it."""
@@ -57,7 +77,8 @@ class Requests:
         if unmeetable is not None:
             return unmeetable
         for entry in leaving:
-            self.refuse(model, entry, model.queue.full(entry.request, now))
+            if self._state.is_open(entry):  # unless it went with another piece of its request
+                self.refuse(model, entry, model.queue.full(entry.request, now))
         return None
 
     def _priority(self, model: ModelRecord, request: InferenceRequest) -> int:
@@ -72,9 +93,45 @@ class Requests:
     def refuse_what_never_fits(self, model: ModelRecord) -> None:
         """Answer the waiting requests that turn out too large now that the weights are measured."""
         for entry in list(model.queue):
-            error = never_fits(self._state, model, entry.request.rows)
-            if error is not None:
-                self.refuse(model, entry, error)
+            self.refuse_if_it_never_fits(model, entry)
+
+    def refuse_if_it_never_fits(self, model: ModelRecord, entry: Entry) -> bool:
+        """Answer a waiting request that is too large, or have it wait in pieces that are not; whether it was."""
+        kept_bytes = entry.kept_bytes if entry.host is not None else None
+        error = never_fits(self._state, model, entry.request.rows, kept_bytes)
+        if error is None:
+            return False
+        rows = fitting_rows(self._state, model, entry.request.rows)
+        if never_fits(self._state, model, rows, kept_bytes) is not None or not self.split(model, entry, rows):
+            self.refuse(model, entry, error)
+        return True
+
+    def refuse_or_halve(self, model: ModelRecord, entry: Entry, error: MoorageError) -> None:
+        """Answer a waiting request that finds no room, or see whether half of it does."""
+        if not self.split(model, entry, entry.request.rows // 2):
+            self.refuse(model, entry, error)
+
+    def fail_or_halve(self, model: ModelRecord, entry: Entry, error: MoorageError) -> None:
+        """Answer one request that is in no queue with an error, or see whether half of it finds memory."""
+        if not isinstance(error, MemoryExhausted) or not self.split(model, entry, entry.request.rows // 2):
+            self.fail(entry, error)
+
+    def split(self, model: ModelRecord, entry: Entry, most_rows: int) -> bool:
+        """Have pieces of at most so many rows wait in the place of a request that waits, or comes from a run.
+
+        False where its model does not split requests, or it has no more rows than that, or an answer already.
+        """
+        splits = model.spec.batching.split_requests and self._state.is_open(entry)
+        if not splits or not 0 < most_rows < entry.request.rows:
+            return False
+        if entry in model.queue:
+            self._remove(model, entry)
+        pieces = split(self._state, entry, most_rows)
+        for piece in pieces:
+            self._state.timers.add(piece.request.deadline_s, RequestDue(piece.request.request_id))
+        model.queue.put_back(pieces)
+        self._state.touch(model)
+        return True
 
     def fail_waiting(self, model: ModelRecord, error: MoorageError) -> None:
         """Answer all that wait for a model with one error."""
@@ -83,8 +140,9 @@ class Requests:
 
     def refuse(self, model: ModelRecord, entry: Entry, error: MoorageError) -> None:
         """Answer one request that waits in its model's queue with an error."""
-        self._remove(model, entry)
-        self.fail(entry, error)
+        if self._state.is_open(entry):  # as above
+            self._remove(model, entry)
+            self.fail(entry, error)
 
     def give_up(self, model: ModelRecord, entry: Entry, error: MoorageError) -> None:
         """Answer a running stepped request with an error. Its state is to be dropped."""
@@ -101,11 +159,22 @@ class Requests:
 
     def fail(self, entry: Entry, error: MoorageError) -> None:
         """Answer one request that is in no queue with an error."""
-        del self._state.entries[entry.request.request_id]
-        self._answer(entry.request, error)
+        if self._state.is_open(entry):  # as above
+            del self._state.entries[entry.request.request_id]
+            self._answer(entry.request, error)
 
     def _answer(self, request: InferenceRequest, error: MoorageError) -> None:
+        """The first error of a piece is its request's, and ends the others."""
+        if request.piece is not None:
+            request = request.piece.whole
+            self._give_up_pieces(request.request_id)
         self._state.actions.append(Fail(request, error))
+
+    def _give_up_pieces(self, request_id: int) -> None:
+        """Forget what is left of a split request, if it is one."""
+        for entry in self._state.split.pop(request_id, {}).values():
+            if self._state.is_open(entry):
+                self._leave(entry)
 
     def expired(self, request_id: int, now: float) -> None:
         """A deadline passed, perhaps of a request that ended before."""
@@ -125,6 +194,8 @@ class Requests:
         entry = self._state.entries.get(request_id)
         if entry is not None:
             self._leave(entry)
+        elif self._state.split:
+            self._give_up_pieces(request_id)
 
     def _leave(self, entry: Entry) -> bool:
         """Forget a request; whether it waited. A run is not interrupted; a stepped request takes no further step."""

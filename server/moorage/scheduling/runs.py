@@ -14,6 +14,7 @@ from moorage.scheduling.prospects import late_already
 from moorage.scheduling.queue import Entry
 from moorage.scheduling.records import ModelRecord
 from moorage.scheduling.requests import Requests
+from moorage.scheduling.splitting import note_computed
 from moorage.scheduling.state import State
 from moorage.scheduling.timers import RunDue
 from moorage.scheduling.turns import Turns
@@ -109,8 +110,11 @@ class Runs:
             self.learn_peak(model, run, result.peak_bytes)
         if run_s > model.slow_run_s:
             model.slow_run_s, model.worst_wait_s = 0.0, math.inf
-        if model.spec.max_batch_size > 1:
-            model.company.answered(len(run.entries), run_s, now)
+        callers = len(run.entries)
+        if self._state.split:
+            callers -= note_computed(self._state, run.entries)
+        if model.spec.max_batch_size > 1 and callers:
+            model.company.answered(callers, run_s, now)
             if not model.queue:
                 self._turns.expect_back(model, run, now)
         for entry in run.entries:
@@ -125,22 +129,31 @@ class Runs:
         """A run failed: a lone request is answered with the error, batch-mates are tried again in two halves.
 
         So who is at fault is found in about twice the logarithm of their number of runs, and nobody else fails; and
-        who found no memory together finds it apart, with smaller runs for a while. Where the model broke its contract
-        with the server it is at fault itself, and everybody is told.
+        who found no memory together finds it apart, with smaller runs for a while; a lone request likewise, where its
+        rows may be split. Where the model broke its contract with the server it is at fault itself, and everybody is
+        told.
         """
+        model = self._state.models[run.key]
         alive = self.alive(run)
-        if isinstance(error, MemoryExhausted):
-            model = self._state.models[run.key]
-            model.counts.out_of_memory += 1
-            model.ceiling = model.ceiling or RowCeiling()
-            model.ceiling.ran_out(run.rows, now)
         if len(run.entries) == 1 or isinstance(error, ContractBroken):
             for entry in alive:
-                self._requests.fail(entry, error)
-            return
-        for half in halves(alive):
-            self.set_apart(half)
-        self.put_back(run, alive)
+                self._requests.fail_or_halve(model, entry, error)
+        else:
+            for half in halves(alive):
+                self.set_apart(half)
+            self.put_back(run, alive)
+        if isinstance(error, MemoryExhausted):
+            self._lower_ceiling(model, run.rows, now)
+
+    def _lower_ceiling(self, model: ModelRecord, rows: int, now: float) -> None:
+        """A run of so many rows found no memory: for a while the next ones have fewer."""
+        model.counts.out_of_memory += 1
+        model.ceiling = model.ceiling or RowCeiling()
+        model.ceiling.ran_out(rows, now)
+        if model.spec.batching.split_requests:
+            most_rows = model.ceiling.most_rows(model.spec.max_batch_size, now)
+            for entry in list(model.queue):
+                self._requests.split(model, entry, most_rows)
 
     def set_apart(self, entries: Iterable[Entry]) -> None:
         """Have requests tried again together, and with nobody else."""

@@ -114,7 +114,8 @@ class DeviceRecord:
 class State:
     """Everything that decisions are made from.
 
-    entries: every accepted request without an outcome, by its id.
+    entries: every accepted request without an outcome, by its id; of a split one its pieces.
+    split: of each split request, by its id, the pieces that are not computed yet, by theirs.
     waiting: what is in the models' queues together.
     building: placed models that have their memory and wait for their worker to build them, in the order of asking.
     closing: models to forget once they are idle.
@@ -129,6 +130,7 @@ class State:
     models: dict[ModelKey, ModelRecord] = field(default_factory=dict)
     workers: dict[str, WorkerRecord] = field(default_factory=dict)
     entries: dict[int, Entry] = field(default_factory=dict)
+    split: dict[int, dict[int, Entry]] = field(default_factory=dict)
     runs: dict[int, Run] = field(default_factory=dict)
     holds: dict[HoldKey, HoldRecord] = field(default_factory=dict)
     # These are sets that keep their order: the same events must always lead to the same actions.
@@ -142,6 +144,7 @@ class State:
     draining: bool = False
     last_run_id: int = 0
     last_cohort: int = 0
+    last_piece_id: int = -(2**62)  # far below all ids of requests
 
     def __post_init__(self) -> None:
         self.devices = {name: DeviceRecord(name, limits) for name, limits in self.device_limits.items()}
@@ -204,6 +207,11 @@ class State:
         if model.first_run is not None:
             self.device_of(model).budget.release(model.first_run)
             model.first_run = None
+
+    def new_piece_id(self) -> int:
+        """An id for a piece of a split request, which no request has."""
+        self.last_piece_id += 1
+        return self.last_piece_id
 
     def is_open(self, entry: Entry) -> bool:
         """Whether a request still waits for its outcome."""

@@ -13,6 +13,7 @@ from moorage.scheduling.queue import Entry
 from moorage.scheduling.records import ModelRecord
 from moorage.scheduling.requests import Requests
 from moorage.scheduling.runs import MayJoin, Runs
+from moorage.scheduling.splitting import note_computed
 from moorage.scheduling.state import DeviceRecord, State
 from moorage.scheduling.states import States, going, next_step_bytes
 
@@ -180,9 +181,10 @@ class Steps:
         if not self._state.is_open(entry):
             return
         if result.error is not None:
-            self._requests.fail(entry, result.error)
+            self._requests.fail_or_halve(model, entry, result.error)
         else:
             del self._state.entries[entry.request.request_id]
+            note_computed(self._state, (entry,))
             self._state.actions.append(SucceedStepped(run, entry.request, result))
 
     def _learn_state(self, model: ModelRecord, entry: Entry, state_bytes: int) -> None:

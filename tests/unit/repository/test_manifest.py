@@ -34,6 +34,7 @@ pinned = true
 max_queue_delay_s = 0.01
 low_watermark = 3
 preferred_sizes = [4, 8]
+split_requests = true
 [scheduling]
 priority = 1
 preemption = "kill"
@@ -80,6 +81,7 @@ def test_every_key_is_read() -> None:
     assert manifest.batching.max_queue_delay_s == 0.01
     assert manifest.batching.low_watermark == 3
     assert manifest.batching.preferred_sizes == (4, 8)
+    assert manifest.batching.split_requests
     assert manifest.rate_limit.model_dump() == {"requests_per_s": 100.0, "rows_per_s": 1000.0, "burst_s": 0.5}
     assert manifest.scheduling.priority == 1
     assert manifest.scheduling.preemption is Preemption.KILL
@@ -152,6 +154,7 @@ def test_little_is_required() -> None:
         ),
         ("rate_limit = { burst_s = 0 }", "rate_limit.burst_s: expected seconds above 0"),
         ("batching = { preferred_sizes = [0] }", "batching.preferred_sizes[0]: expected"),
+        ("batching = { split_requests = 1 }", "batching.split_requests: expected true or false, got 1"),
         ("memory = { state = 'all' }", "memory.state: expected bytes such as"),
         ("memory = { reserved = -1 }", "memory.reserved: expected bytes such as"),
         ("memory = { limit = 1.5 }", "memory.limit: expected bytes such as"),
@@ -210,6 +213,10 @@ def test_a_wrong_value_is_named_by_its_path(old: str, new: str, problem: str) ->
         (
             SIMULATED + "memory = { weights = 100, limit = 20, reserved = 121 }",
             "memory.reserved: expected at most 120 bytes, weights and limit together, got 121",
+        ),
+        (
+            SIMULATED.replace("= 8", "= 0") + "batching = { split_requests = true }",
+            "batching.split_requests: expected true only with max_batch_size above 0, got max_batch_size = 0",
         ),
         (
             SIMULATED + "scheduling = { preemption = 'kill' }",

@@ -1,14 +1,16 @@
 """Requests as a whole: which inputs and outputs, rows, names, deadlines, and how the bytes are taken apart."""
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from moorage.domain.errors import NotSupported
+from moorage.domain.model import BatchingPolicy, QueuePolicy
 from moorage.domain.tensor import TensorSpec
 from moorage.rpc.codec import Call
-from moorage.rpc.contents import CHUNK_ELEMENTS
+from moorage.rpc.contents import CHUNK_ELEMENTS, pack_elements
 from moorage_protocol import inference as pb
 from tests.unit.rpc.echo_backend import echo_spec
 from tests.unit.rpc.messages import CALL, decode, decode_async, raw_request, refusal, typed_request
@@ -74,7 +76,61 @@ def test_rows() -> None:
     assert (unbatched.rows, unbatched.batch_key) == (1, None)
     for rows in (0, 5, -1):
         assert "input 'a' shape: expected [-1,2] with 1 to 4 rows" in refusal(BATCHED, batched(rows, rows))
+    hint = "with 1 to 4 rows (more where its model.toml says batching.split_requests = true), got [5,2]"
+    assert hint in refusal(BATCHED, batched(5, 5))
+    assert "split_requests" not in refusal(BATCHED, batched(0, 0))
     assert "input 'b' shape: expected 2 rows, as input 'a' has, got 3 rows" in refusal(BATCHED, batched(2, 3))
+
+
+def test_a_model_that_splits_takes_as_many_rows_as_may_wait() -> None:
+    splitting = replace(BATCHED, batching=BatchingPolicy(split_requests=True), queue=QueuePolicy(max_rows=9))
+    request, _ = decode(splitting, batched(9, 9))
+    assert request.rows == 9
+    message = refusal(splitting, batched(10, 10))
+    assert message == "input 'a' shape: expected [-1,2] with 1 to 9 rows, got [10,2]"
+    roomy = replace(splitting, queue=QueuePolicy(max_rows=2))
+    assert decode(roomy, batched(4, 4))[0].rows == 4
+
+
+@pytest.mark.parametrize("typed", [False, True])
+def test_where_rows_of_strings_end_is_known_where_they_may_be_split(typed: bool) -> None:
+    texts = [b"", b"a", b"bc", b"def", b"", b""]
+    words = echo_spec("echo", TensorSpec("x", "BYTES", [2]), max_batch_size=2)
+    splitting = replace(words, batching=BatchingPolicy(split_requests=True))
+    message = raw_request("echo", ("x", "BYTES", [3, 2], pack_elements(texts)))
+    if typed:
+        message = typed_request("echo", ("x", "BYTES", [3, 2], {"bytes_contents": texts}))
+    request, _ = decode(splitting, message)
+    assert request.inputs[0].row_ends == (4 + 5, 9 + 6 + 7, 22 + 8)
+    nothing, _ = decode(
+        replace(splitting, inputs=(TensorSpec("x", "BYTES", [-1]),)), raw_request("echo", ("x", "BYTES", [3, 0], b""))
+    )
+    assert nothing.inputs[0].row_ends == (0, 0, 0)
+    once, _ = decode(words, raw_request("echo", ("x", "BYTES", [2, 2], pack_elements(texts[:4]))))
+    assert once.inputs[0].row_ends == ()
+
+
+@on_loop
+async def test_long_rows_of_strings_are_read_without_holding_others_up() -> None:
+    each = 3 * CHUNK_ELEMENTS
+    spec = replace(
+        echo_spec("echo", TensorSpec("x", "BYTES", [-1]), max_batch_size=1),
+        batching=BatchingPolicy(split_requests=True),
+    )
+    message = raw_request("echo", ("x", "BYTES", [4, each], bytes(4 * 4 * each)))
+    turns = 0
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    beside = asyncio.create_task(others())
+    request, _ = await decode_async(spec, message)
+    beside.cancel()
+    assert request.inputs[0].row_ends == tuple(4 * each * row for row in (1, 2, 3, 4))
+    assert turns >= 2 * 11, "a turn after every chunk but the last, to check the elements and to find the rows"
 
 
 def key_of(request: pb.ModelInferRequest) -> Any:

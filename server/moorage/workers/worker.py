@@ -176,8 +176,8 @@ class Worker:
             case Hello():
                 self._process.came_up()
                 self._post(WorkerUp(self.name))
-            case Loaded(key, weights_bytes, load_s, stepped, can_offload):
-                log.info("model %s loaded in %.2f s, %d bytes", key, load_s, weights_bytes)
+            case Loaded(key, weights_bytes, load_s, stepped, can_offload, warmup_s):
+                log.info("model %s loaded in %.2f s, warm-up %.2f s, %d bytes", key, load_s, warmup_s, weights_bytes)
                 self._post(ModelLoaded(key, weights_bytes, load_s, stepped, can_offload))
             case LoadRefused(key, reason, detail):
                 self._load_refused(key, reason, detail)
@@ -247,6 +247,7 @@ def _blueprint(spec: ModelSpec) -> Blueprint:
         restore_s=spec.simulated.restore_s,
         steps=spec.simulated.steps,
         state_bytes=spec.simulated.state_bytes,
+        warmup=spec.warmup,
     )
 
 

@@ -117,6 +117,18 @@ def test_it_is_done_again_after_its_worker_died_if_its_memory_is_free() -> None:
     assert core.kinds() == {"weights": 30, "workspace": 40}
 
 
+def test_one_that_came_without_it_has_it_after_its_worker_died_if_its_memory_is_free() -> None:
+    core = Core(cpu=100)
+    core.hold(1, 40)
+    loading(core)
+    assert not warms_up(core)
+    core.loaded(weights_bytes=30)
+    core.let_go(1)
+    core.lose()
+    core.recover()
+    assert warms_up(core)
+
+
 def test_its_lease_outlives_the_worker_that_died_in_it() -> None:
     core = loading(Core(cpu=100))
     core.lose()

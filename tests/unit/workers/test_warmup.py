@@ -7,7 +7,7 @@ import pytest
 
 from moorage.domain.model import MemoryPolicy, ModelKey, ModelSpec, SimulatedCosts, WarmupInput, WarmupRun
 from moorage.domain.tensor import Datatype
-from moorage.scheduling.events import ModelLoaded, ModelLoadFailed
+from moorage.scheduling.events import ModelLoaded, ModelLoadFailed, WorkerLost
 from tests.support import stepped_worker
 from tests.support.one_worker import OneWorker, python_spec, with_worker
 from tests.support.stepped_models import RUNNING, code_of
@@ -64,6 +64,18 @@ FAILS = """
             raise KeyError("no such row")
 """
 
+# torch's own class of that name, which tells of a device that is good for nothing any more.
+BREAKS = """
+    from moorage import Model
+
+    class AcceleratorError(RuntimeError):
+        pass
+
+    class Breaks(Model):
+        def infer(self, inputs, batch):
+            raise AcceleratorError("device-side assert triggered")
+"""
+
 
 def warm(spec: ModelSpec, *runs: WarmupRun) -> ModelSpec:
     return dataclasses.replace(spec, warmup=runs)
@@ -101,6 +113,17 @@ def test_nothing_is_left_of_a_model_that_fails(tmp_path: Path) -> None:
             assert 'raise KeyError("no such row")' in worker.reports[-1][1]
             assert worker.rss_bytes() < before_bytes + 64 * MIB
         assert (await worker.answer("other", values(1, 4))).shape == (4,)
+
+    with_worker(use)
+
+
+def test_one_that_breaks_the_device_is_told_before_its_process_ends(tmp_path: Path) -> None:
+    async def use(worker: OneWorker) -> None:
+        spec = warm(python_spec(tmp_path, "breaks", BREAKS), WarmupRun(1, 1, (X,)))
+        worker.pool.load("cpu", ModelKey("breaks", 1), spec)
+        failed = await worker.next(ModelLoadFailed)
+        assert str(failed.error).endswith("warmup[0] failed: AcceleratorError: device-side assert triggered")
+        await worker.next(WorkerLost)
 
     with_worker(use)
 

@@ -127,7 +127,7 @@ class Performing:
 
     def _move(self, action: actions.Action) -> None:
         match action:
-            case actions.Load(key, _, name):
+            case actions.Load(key, spec, name):
                 lease = self.scheduler.state.models[key].weights
                 assert lease is not None
                 process = self.processes[name]
@@ -137,6 +137,7 @@ class Performing:
                 assert key not in process.weights
                 process.building = key
                 process.weights[key] = lease.size_bytes
+                process.warming_bytes = self._warming_bytes(key, spec)
             case actions.Unload(key, name):
                 self._begin_move(key, name, "unload")
             case actions.Offload(key, name):
@@ -150,6 +151,16 @@ class Performing:
                 process.weights[key] = lease.size_bytes
             case _:
                 raise AssertionError(action)
+
+    def _warming_bytes(self, key: ModelKey, spec: ModelSpec) -> int:
+        """What the largest run of the model's warm-up takes; it is leased, if it is to be done."""
+        if not spec.warmup:
+            return 0
+        model = self.scheduler.state.models[key]
+        state_bytes = max(spec.memory.state_bytes or 0, model.measured.state_bytes or 0)
+        taken_bytes = spec.memory.workspace_bytes(max(run.rows for run in spec.warmup)) + state_bytes
+        assert taken_bytes <= (model.first_run.size_bytes if model.first_run is not None else 0)
+        return taken_bytes
 
     def _begin_move(self, key: ModelKey, name: str, move: str) -> Process:
         process = self.processes[name]

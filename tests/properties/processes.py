@@ -10,6 +10,7 @@ from moorage.scheduling.actions import Run
 class Process:
     """A worker process.
 
+    warming_bytes: what a run takes of the warm-up of what it builds.
     weights, host: bytes of each model on the device and beside it. states, parked: likewise of each stepped request.
     moving: what each model was told last and has not done yet ("unload", "offload", "restore").
     leaving: states that are to be suspended or dropped.
@@ -20,6 +21,7 @@ class Process:
     up: bool = False
     told_to_end: bool = False
     building: ModelKey | None = None
+    warming_bytes: int = 0
     weights: dict[ModelKey, int] = field(default_factory=dict)
     host: dict[ModelKey, int] = field(default_factory=dict)
     moving: dict[ModelKey, str] = field(default_factory=dict)
@@ -32,6 +34,7 @@ class Process:
     def held_bytes(self) -> int:
         return (
             self.context_bytes
+            + self.warming_bytes
             + sum(self.weights.values())
             + sum(self.states.values())
             + sum(run.workspace.size_bytes for run in self.runs.values())

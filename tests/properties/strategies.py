@@ -11,6 +11,7 @@ from moorage.domain.model import (
     PreemptionPolicy,
     QueuePolicy,
     SharePolicy,
+    WarmupRun,
 )
 from moorage.scheduling.state import DeviceLimits, Limits
 from tests.support.scheduling import make_spec
@@ -70,4 +71,5 @@ specs = st.builds(
     state=st.sampled_from([0, 2, 6]),
     growth=st.sampled_from([0, 0, 1, 3]),
     offloads=st.booleans(),
+    warmup=st.sampled_from([(), (), (WarmupRun(1),), (WarmupRun(2), WarmupRun(4))]),
 ).filter(lambda spec: spec.max_batch_size > 0 or not spec.batching.split_requests)

@@ -98,7 +98,7 @@ class World(Performing):
         process = self.processes[name]
         key = process.building
         assert key is not None
-        process.building = None
+        process.building, process.warming_bytes = None, 0
         # What is beyond the estimate shows only now: it is held against the ledger if the model stays.
         process.weights[key] = min(weights_bytes, process.weights[key])
         spec = self.specs[key]
@@ -112,7 +112,7 @@ class World(Performing):
         process = self.processes[name]
         key = process.building
         assert key is not None
-        process.building = None
+        process.building, process.warming_bytes = None, 0
         del process.weights[key]
         self.send(events.ModelLoadFailed(key, LoadFailed(key.name, "it does not build")))
 

@@ -14,6 +14,7 @@ from moorage.domain.model import (
     QueuePolicy,
     SharePolicy,
     SimulatedCosts,
+    WarmupRun,
 )
 from moorage.domain.request import InferenceRequest, RunResult
 from moorage.domain.tensor import Datatype, InputTensor
@@ -51,6 +52,7 @@ def make_spec(
     offloads: bool = False,
     batching: BatchingPolicy = BY_WHAT_PAYS,
     weight: float = 1.0,
+    warmup: tuple[WarmupRun, ...] = (),
 ) -> ModelSpec:
     """steps, growth (of a state, in each step) and offloads are for whoever plays its worker."""
     return ModelSpec(
@@ -74,6 +76,7 @@ def make_spec(
         simulated=SimulatedCosts(steps=steps, state_bytes=state),
         parameters={"growth": growth, "offloads": offloads},
         weights_hint_bytes=hint,
+        warmup=warmup,
     )
 
 

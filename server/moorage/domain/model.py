@@ -6,7 +6,7 @@ from enum import StrEnum
 from pathlib import PurePath
 from typing import Any, NamedTuple
 
-from moorage.domain.tensor import TensorSpec
+from moorage.domain.tensor import Datatype, TensorSpec, element_count
 
 
 class ModelKey(NamedTuple):
@@ -139,6 +139,52 @@ class SimulatedCosts:
     state_bytes: int = 0
 
 
+class Fill(StrEnum):
+    """What an input of a warm-up holds where no values are given: of BYTES, zeros are empty elements.
+
+    random: the same at every load; floats from 0 to 1, whole numbers from 0 to 9.
+    """
+
+    ZEROS = "zeros"
+    RANDOM = "random"
+
+
+@dataclass(frozen=True, slots=True)
+class WarmupInput:
+    """One input of a warm-up run. shape: without the batch axis, all sizes known.
+
+    values: its elements in row-major order, repeated until all rows are full; empty where it is filled.
+    """
+
+    name: str
+    datatype: Datatype
+    shape: tuple[int, ...]
+    fill: Fill = Fill.ZEROS
+    values: tuple[bool | int | float | str, ...] = ()
+
+    def size_bytes(self, rows: int) -> int:
+        """Of so many rows, as they travel: each element of BYTES has its length in front."""
+        count = rows * element_count(self.shape)
+        size_bytes = count * self.datatype.item_bytes
+        if self.datatype is not Datatype.BYTES or not self.values:
+            return size_bytes
+        lengths = [len(str(value).encode()) for value in self.values]
+        whole, part = divmod(count, len(lengths))
+        return size_bytes + whole * sum(lengths) + sum(lengths[:part])
+
+
+@dataclass(frozen=True, slots=True)
+class WarmupRun:
+    """A run that a worker does so many times before it says that a model is loaded.
+
+    rows: along the batch axis; 1 for a model without one.
+    """
+
+    rows: int = 1
+    count: int = 1
+    inputs: tuple[WarmupInput, ...] = ()
+
+
 @dataclass(frozen=True, slots=True)
 class Footprint:
     """What was measured of a version of a model, in this life of the server or an earlier one. None: not yet.
@@ -180,6 +226,7 @@ class ModelSpec:
     weight: its share of its device's seconds, beside the weights of other models of the same priority.
     versions: which of the model's versions are offered: "latest", "all", or their numbers.
     profiles: runs that were measured before, by kind of device ("cpu", "cuda").
+    warmup: runs that come before it is loaded, in their order.
     """
 
     name: str
@@ -205,6 +252,7 @@ class ModelSpec:
     fingerprint: str = ""
     weights_hint_bytes: int = 0
     versions: str | tuple[int, ...] = "latest"
+    warmup: tuple[WarmupRun, ...] = ()
     profiles: Mapping[str, tuple[ProfiledRun, ...]] = field(default_factory=dict)
 
     @property

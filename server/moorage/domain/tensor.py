@@ -10,6 +10,8 @@ Element = bool | int | float
 
 # A documented limit of the protocol side. Frameworks stop at 32 (NumPy before 2.0) or 64 dimensions.
 MAX_RANK = 32
+# All inputs of one run together: half of the memory that a model's worker shares with the server.
+MAX_RUN_INPUT_BYTES = 4 * 1024**3
 
 
 class Datatype(StrEnum):

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import Field, PlainValidator, ValidationError, ValidationInfo, field_validator, model_validator
 
-from moorage.domain.model import Isolation, Loading, Preemption
+from moorage.domain.model import Isolation, Loading, Preemption, WarmupRun
 from moorage.domain.tensor import MAX_RANK
 from moorage.repository.errors import ManifestError
 from moorage.repository.names import MAX_VERSION
@@ -28,6 +28,7 @@ from moorage.repository.tables import (
     repeated,
 )
 from moorage.repository.toml import TomlError, parse_toml
+from moorage.repository.warmup import MAX_WARMUPS, WarmupTable
 
 MANIFEST_FILE = "model.toml"
 MAX_MANIFEST_BYTES = 1024 * 1024
@@ -75,6 +76,9 @@ class Manifest(Table):
     scheduling: SchedulingTable = Field(default=SchedulingTable(), description="a table")
     rate_limit: RateTable = Field(default=RateTable(), description="a table")
     placement: PlacementTable = Field(default=PlacementTable(), description="a table")
+    warmup: tuple[WarmupTable, ...] = Field(
+        default=(), max_length=MAX_WARMUPS, description=f"at most {MAX_WARMUPS} tables [[warmup]]"
+    )
     simulated: SimulatedTable | None = Field(default=None, description="a table")
     parameters: Mapping[str, Any] = Field(default_factory=dict, description="a table")
 
@@ -102,9 +106,24 @@ class Manifest(Table):
             problems.append("inputs: expected at least one where max_batch_size is above 0, got []")
         if self.simulated is not None and self.runtime != "simulated":
             problems.append(f"simulated: expected only with runtime = 'simulated', got runtime = '{self.runtime}'")
+        problems += [] if problems else self._warmup_problems()
         if problems:
             raise ValueError("\n".join(problems))
         return self
+
+    def _warmup_problems(self) -> list[str]:
+        """What a warm-up asks for and the model does not offer. It must be right otherwise."""
+        declared = [table.spec() for table in self.inputs]
+        found: list[str] = []
+        for position, table in enumerate(self.warmup):
+            found += table.problems(("warmup", position), declared, self.max_batch_size)
+            found += self.memory.run_problems(f"warmup[{position}].rows", table.rows or 1)
+        return found
+
+    @property
+    def warmup_runs(self) -> tuple[WarmupRun, ...]:
+        declared = [table.spec() for table in self.inputs]
+        return tuple(table.run(declared) for table in self.warmup)
 
 
 def parse_manifest(content: bytes, folder: str) -> Manifest:

@@ -43,6 +43,7 @@ def spec_of(manifest: Manifest, name: str, version: int, path: Path, files: File
         fingerprint=files.fingerprint,
         weights_hint_bytes=files.weights_bytes,
         versions=manifest.versions,
+        warmup=manifest.warmup_runs,
     )
 
 

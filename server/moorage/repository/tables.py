@@ -104,7 +104,7 @@ class MemoryTable(Table):
         if self.limit_bytes is None:
             return []
         found = []
-        least_bytes = self.workspace_fixed_bytes + self.workspace_per_row_bytes + (self.state_bytes or 0)
+        least_bytes = self._run_bytes(1)
         if self.limit_bytes < least_bytes:
             found.append(
                 f"memory.limit: expected at least {least_bytes} bytes, which one row takes by workspace_fixed, "
@@ -116,6 +116,19 @@ class MemoryTable(Table):
                 f"together, got {self.reserved_bytes}"
             )
         return found
+
+    def run_problems(self, path: str, rows: int) -> list[str]:
+        """Whether a run of so many rows exceeds the limit. path: of the key that asks for it."""
+        needed_bytes = self._run_bytes(rows)
+        if self.limit_bytes is None or needed_bytes <= self.limit_bytes:
+            return []
+        return [
+            f"{path}: expected a run of at most memory.limit = {self.limit_bytes} bytes, got {rows} rows, which take "
+            f"{needed_bytes} by workspace_fixed, workspace_per_row and state"
+        ]
+
+    def _run_bytes(self, rows: int) -> int:
+        return self.workspace_fixed_bytes + rows * self.workspace_per_row_bytes + (self.state_bytes or 0)
 
 
 class BatchingTable(Table):

@@ -1,16 +1,22 @@
 """Models that have their memory: built by their worker or brought back by it, and then in service, or not after all."""
 
+from dataclasses import replace
+
 from moorage.domain.errors import MoorageError
 from moorage.domain.model import ModelKey, ModelState
 from moorage.scheduling.actions import Load
+from moorage.scheduling.budget import LeaseKind
 from moorage.scheduling.claims import Claim
 from moorage.scheduling.departures import Departures
+from moorage.scheduling.placement import first_run_bytes, warmup_bytes
 from moorage.scheduling.records import ModelRecord, WorkerState
 from moorage.scheduling.recovery import restart_delay_s
 from moorage.scheduling.requests import Requests
 from moorage.scheduling.room import Room
 from moorage.scheduling.state import DeviceRecord, State
 from moorage.scheduling.workers import Workers
+
+_COLD = "loading without its warm-up, for which there is no memory"
 
 
 class Building:
@@ -35,8 +41,33 @@ class Building:
                 worker.loading = key
                 del self._state.building[key]
                 model.way_began_s = now
-                self._state.move(model, ModelState.LOADING, "loading")
-                self._state.actions.append(Load(key, model.spec, worker.worker))
+                if model.spec.warmup and not model.cold:
+                    model.cold = not self._lease_warmup(model)
+                self._state.move(model, ModelState.LOADING, "loading" if not model.cold else _COLD)
+                spec = replace(model.spec, warmup=()) if model.cold else model.spec
+                self._state.actions.append(Load(key, spec, worker.worker))
+
+    def _lease_warmup(self, model: ModelRecord) -> bool:
+        """Whether what a model's warm-up takes is leased, or could be now.
+
+        It was together with the weights. But where a worker died only their place was kept, and others may have had
+        what it takes to run: for them it is built without its warm-up.
+        """
+        held_bytes = model.first_run.size_bytes if model.first_run is not None else 0
+        missing_bytes = warmup_bytes(model) - held_bytes
+        if missing_bytes <= 0:
+            return True
+        device = self._state.device_of(model)
+        claim = Claim(model.key, float("inf"), model.share.priority, missing_bytes, model.semaphore, model.key)
+        if missing_bytes > min(self._room.free_bytes(device, claim), model.semaphore.room_bytes):
+            return False
+        if model.first_run is not None:
+            device.budget.correct(model.first_run, held_bytes + missing_bytes)
+        else:
+            model.first_run = device.budget.acquire(
+                model.semaphore.owner, LeaseKind.WORKSPACE, missing_bytes, model.semaphore
+            )
+        return True
 
     def loaded(self, key: ModelKey, weights_bytes: int, load_s: float, now: float) -> ModelRecord | None:
         """A worker built the model. What it measured corrects the ledger, and decides whether it may stay."""
@@ -49,6 +80,7 @@ class Building:
         model.measured.load_s = load_s
         model.measured.device = model.device
         device = self._state.device_of(model)
+        self._end_warmup(model, device)
         held_bytes = max(weights_bytes, model.spec.memory.weights_bytes or 0)
         model.measured.weights_bytes = weights_bytes
         if device.budget.resize(model.weights, held_bytes):
@@ -57,6 +89,16 @@ class Building:
         else:
             self._too_large(model, device, held_bytes, now)
         return model
+
+    def _end_warmup(self, model: ModelRecord, device: DeviceRecord) -> None:
+        """Keep what the first run of whoever waits takes. What a warm-up left in the model is among its weights now."""
+        if model.first_run is None or not model.spec.warmup:
+            return
+        kept_bytes = min(first_run_bytes(model), model.first_run.size_bytes)
+        if kept_bytes:
+            device.budget.correct(model.first_run, kept_bytes)
+        else:
+            self._state.end_first_run(model)
 
     def _arrive(self, model: ModelRecord, took_s: float, now: float) -> None:
         model.came_s = now

@@ -128,12 +128,15 @@ class Dispatch:
         if self._loads.bring_in(model, device, self._room_for(device, claim, turn), now):
             turn.spare_bytes -= claim.needed_bytes
             return True
-        if not model.may_evict and not model.queue:
-            self._loads.stand_by(model)
-            return True
-        if self._waits(device, claim, turn, now):
+        stands_by = not model.may_evict and not model.queue
+        if not stands_by and self._waits(device, claim, turn, now):
             return False
-        self._loads.refuse(model, device, claim)
+        if self._loads.forgo_warmup(model):
+            return self._serve_arriving(device, model, place, turn, now)
+        if stands_by:
+            self._loads.stand_by(model)
+        else:
+            self._loads.refuse(model, device, claim)
         return True
 
     def _waits(self, device: DeviceRecord, claim: Claim, turn: Turn, now: float) -> bool:

@@ -101,6 +101,7 @@ class ModelLoaded:
     """A worker has a model ready. weights_bytes: what it measured.
 
     stepped: it computes in steps. can_offload: its weights can be moved to the host and back.
+    peaks: of runs of its warm-up, the rows, the bytes of a row, and the most that they took (Workspaces.note).
     """
 
     key: ModelKey
@@ -108,6 +109,7 @@ class ModelLoaded:
     load_s: float = 0.0
     stepped: bool = False
     can_offload: bool = False
+    peaks: tuple[tuple[int, int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

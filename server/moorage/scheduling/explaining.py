@@ -1,5 +1,7 @@
 """Answers "could this model run n items at priority p now?" without doing anything about it."""
 
+from dataclasses import replace
+
 from moorage.domain.model import ModelKey, ModelState
 from moorage.scheduling.admission import fitting_rows, never_fits
 from moorage.scheduling.claims import Claim
@@ -71,7 +73,10 @@ class Explaining:
             needed_bytes = execution_bytes(model, rows)
         else:
             needed_bytes = self._loads.needed_bytes(model, device, rows)
-        return Claim(model.key, place, priority, needed_bytes, share, model.key)
+        claim = Claim(model.key, place, priority, needed_bytes, share, model.key)
+        if model.spec.warmup and needed_bytes > self._room.obtainable_bytes(device, claim):
+            claim = replace(claim, needed_bytes=self._loads.needed_bytes(model, device, rows, cold=True))
+        return claim
 
     def _verdict(self, device: DeviceRecord, claim: Claim, victims: list[Victim] | None) -> Verdict:
         if claim.needed_bytes <= self._room.free_bytes(device, claim):

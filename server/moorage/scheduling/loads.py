@@ -8,10 +8,12 @@ from moorage.scheduling.claims import Claim
 from moorage.scheduling.departures import Departures
 from moorage.scheduling.placement import (
     candidates,
-    execution_bytes,
     expected_weights_bytes,
+    first_run_bytes,
     largest_device,
     least_bytes,
+    warmup_bytes,
+    within_limit,
 )
 from moorage.scheduling.records import ModelRecord, begin_with_profile
 from moorage.scheduling.requests import Requests
@@ -59,6 +61,7 @@ class Loads:
     def begin(self, model: ModelRecord, now: float) -> None:
         """Place a model and have it wait for its memory."""
         model.load_crashes = 0
+        model.cold = False
         model.failure = None
         model.asked_s = now
         self._state.move(model, ModelState.LOADING, "waiting for memory")
@@ -107,23 +110,27 @@ class Loads:
         model.load_deadline_s = start_s + model.spec.load_timeout_s
         self._state.timers.add(model.load_deadline_s, LoadDue(model.key))
 
-    def needed_bytes(self, model: ModelRecord, device: DeviceRecord, rows: int | None = None) -> int:
-        """What bringing the model in takes, with the first run of whoever waits for it, or of so many rows."""
+    def needed_bytes(
+        self, model: ModelRecord, device: DeviceRecord, rows: int | None = None, *, cold: bool = False
+    ) -> int:
+        """What bringing the model in takes, with its warm-up, and the first run of whoever waits, or of so many rows.
+
+        cold: without its warm-up.
+        """
         held_bytes = model.weights.size_bytes if model.weights is not None and not model.weights.leaving else 0
         weights_bytes = expected_weights_bytes(model) - held_bytes
-        in_all = weights_bytes + self._first_run_bytes(model, rows)
+        in_all = weights_bytes + self._runs_bytes(model, rows, cold=cold)
         if model.semaphore not in device.budget.shares:
             in_all = max(in_all, model.semaphore.reserved_bytes)
         return in_all + self._workers.missing_context_bytes(model, device.name)
 
-    def _first_run_bytes(self, model: ModelRecord, rows: int | None = None) -> int:
-        if rows is None:
-            if model.queue.head is None:
-                return 0
-            rows = model.queue.head.request.rows
-        run_bytes = execution_bytes(model, rows)
-        limit_bytes = model.semaphore.limit_bytes
-        return run_bytes if limit_bytes is None else min(run_bytes, limit_bytes)
+    def _runs_bytes(self, model: ModelRecord, rows: int | None = None, *, cold: bool = False) -> int:
+        """What is leased with the weights: one run at a time, in the warm-up and after it."""
+        first_bytes = first_run_bytes(model, rows)
+        # Whose weights come back from the host was warm before.
+        if cold or model.cold or model.state is ModelState.OFFLOADED:
+            return first_bytes
+        return max(first_bytes, within_limit(model, warmup_bytes(model)))
 
     def claim(self, model: ModelRecord, device: DeviceRecord, place: float) -> Claim:
         """What the model needs to come in."""
@@ -139,14 +146,14 @@ class Loads:
         if self.needed_bytes(model, device) > room_bytes:
             return False
         worker = self._workers.of(model, device.name)
-        first_run_bytes = self._first_run_bytes(model)
+        runs_bytes = self._runs_bytes(model)
         weights_bytes = expected_weights_bytes(model)
         budget, owner, share = device.budget, str(model.key), model.semaphore
         if model.weights is not None:
             device.budget.correct(model.weights, weights_bytes)
         wants = [Want(budget, owner, LeaseKind.WEIGHTS, weights_bytes, share)] if model.weights is None else []
-        if first_run_bytes:
-            wants.append(Want(budget, owner, LeaseKind.WORKSPACE, first_run_bytes, share))
+        if runs_bytes:
+            wants.append(Want(budget, owner, LeaseKind.WORKSPACE, runs_bytes, share))
         if worker.context is None:
             wants.append(self._workers.want_context(worker))
         else:
@@ -177,6 +184,16 @@ class Loads:
             self._state.move(model, ModelState.LOADING, "waiting for its worker")
             self.set_deadline(model, now)
             self._state.building[model.key] = None
+
+    def forgo_warmup(self, model: ModelRecord) -> bool:
+        """Have a model come without its warm-up, where that is what it can't be had with; False if it is not.
+
+        A first request that is slow is better than none.
+        """
+        if model.cold or model.state is ModelState.OFFLOADED or not warmup_bytes(model):
+            return False
+        model.cold = True
+        return True
 
     def refuse(self, model: ModelRecord, device: DeviceRecord, claim: Claim) -> None:
         """It can't be had beside what stays: tell those who wait, unless it may come for half of the first's rows."""

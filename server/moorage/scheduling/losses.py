@@ -86,6 +86,7 @@ class Losses:
     def _come_back(self, model: ModelRecord, worker: WorkerRecord, reason: str, now: float) -> None:
         """It keeps its memory, so that no newcomer takes its place, and is built again."""
         self._departures.release_host(model)
+        model.cold = False
         self._state.move(model, ModelState.LOADING, f"its worker was lost: {reason}")
         if model.weights is not None:
             # It may take until the worker is started again, and its whole time then.

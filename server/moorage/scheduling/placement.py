@@ -35,6 +35,27 @@ def most_workspace_bytes(model: ModelRecord, device: DeviceRecord) -> float:
     return most_bytes if limit_bytes is None else min(most_bytes, limit_bytes)
 
 
+def first_run_bytes(model: ModelRecord, rows: int | None = None) -> int:
+    """What the first run takes of whoever waits for a model that comes in, or of so many rows; 0 where nobody waits."""
+    if rows is None:
+        if model.queue.head is None:
+            return 0
+        rows = model.queue.head.request.rows
+    return within_limit(model, execution_bytes(model, rows))
+
+
+def warmup_bytes(model: ModelRecord) -> int:
+    """What the largest run of a model's warm-up takes besides the weights; 0 where it has none."""
+    rows = max((run.rows for run in model.spec.warmup), default=0)
+    return execution_bytes(model, rows) if rows else 0
+
+
+def within_limit(model: ModelRecord, size_bytes: int) -> int:
+    """So much of that as the model's own limit allows."""
+    limit_bytes = model.semaphore.limit_bytes
+    return size_bytes if limit_bytes is None else min(size_bytes, limit_bytes)
+
+
 def least_bytes(model: ModelRecord, device: DeviceRecord) -> int:
     """What serving the model takes at least: its worker's own memory, the weights, and a run of one row."""
     held_bytes = max(expected_weights_bytes(model) + execution_bytes(model, 1), model.share.reserved_bytes)

@@ -89,7 +89,8 @@ class ModelRecord:
     """One registered model.
 
     weights: kept while its worker is brought back, so that no newcomer takes its place. host: for its weights while
-    they are offloaded. first_run: workspace leased together with the weights, for the request that brought it in.
+    they are offloaded. first_run: workspace leased together with the weights, for the warm-up and the request that
+    brought it in. cold: it comes without its warm-up, for which there is no memory.
     run: under way, a run or a step. active: stepped requests whose states its worker has, beyond those in the queue.
     in_service: it was loaded or is to be, so that a request brings it in again. wanted: a load was asked for and is
     not settled. asked_s: when. closing: takes no new work, and goes when it is idle. evicted: going to make
@@ -127,6 +128,7 @@ class ModelRecord:
     weights: Lease | None = None
     host: Lease | None = None
     first_run: Lease | None = None
+    cold: bool = False
     run: Run | None = None
     active: dict[int, Entry] = field(default_factory=dict)
     stepped: bool = False

@@ -122,8 +122,13 @@ class Runs:
 
     def learn_peak(self, model: ModelRecord, run: Run, peak_bytes: int) -> None:
         """A run, or step, took so much memory beside weights and states."""
-        model.workspaces.most_bytes = most_workspace_bytes(model, self._state.device_of(model))
-        model.workspaces.note(run.rows, _row_bytes(model, run.entries), peak_bytes)
+        self.learn_peaks(model, [(run.rows, _row_bytes(model, run.entries), peak_bytes)])
+
+    def learn_peaks(self, model: ModelRecord, peaks: Iterable[tuple[int, int, int]]) -> None:
+        """Of runs with so many rows, of so many bytes each, the most that they took."""
+        for peak in peaks:
+            model.workspaces.most_bytes = most_workspace_bytes(model, self._state.device_of(model))
+            model.workspaces.note(*peak)
 
     def failed(self, run: Run, error: MoorageError, now: float) -> None:
         """A run failed: a lone request is answered with the error, batch-mates are tried again in two halves.

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from moorage.domain.model import ModelKey
+from moorage.domain.model import ModelKey, WarmupRun
 from moorage.domain.tensor import Element
 
 
@@ -38,6 +38,7 @@ class Blueprint(msgspec.Struct, frozen=True, array_like=True):
     restore_s: float = 0.0
     steps: int = 1
     state_bytes: int = 0
+    warmup: tuple[WarmupRun, ...] = ()
     measures_all: bool = False
 
 
@@ -94,13 +95,18 @@ class Hello(msgspec.Struct, frozen=True, array_like=True, tag=True):
 
 
 class Loaded(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """A model is ready for its first run. weights_bytes: measured."""
+    """A model is ready for its first run. weights_bytes: measured. warmup_s: of load_s, what its warm-up took.
+
+    peaks: of the warm-up's runs that were measured, the rows, the bytes of a row, and the most that they took.
+    """
 
     key: ModelKey
     weights_bytes: int
     load_s: float
     stepped: bool
     can_offload: bool
+    warmup_s: float = 0.0
+    peaks: tuple[tuple[int, int, int], ...] = ()
 
 
 class LoadRefused(msgspec.Struct, frozen=True, array_like=True, tag=True):

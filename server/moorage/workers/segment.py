@@ -8,8 +8,10 @@ import mmap
 import os
 import tempfile
 
-# Address space, not memory. One run's inputs and outputs must fit.
-SEGMENT_BYTES = 8 * 1024**3
+from moorage.domain.tensor import MAX_RUN_INPUT_BYTES
+
+# Address space, not memory. One run's inputs and outputs must fit: half of it is for either.
+SEGMENT_BYTES = 2 * MAX_RUN_INPUT_BYTES
 ALIGNMENT_BYTES = 64
 # After a run, pages beyond this are given back to the system, so that one large run does not hold them for ever.
 KEPT_BYTES = 16 * 1024**2

@@ -180,9 +180,9 @@ class Worker:
             case Hello():
                 self._process.came_up()
                 self._post(WorkerUp(self.name))
-            case Loaded(key, weights_bytes, load_s, stepped, can_offload):
-                log.info("model %s loaded in %.2f s, %d bytes", key, load_s, weights_bytes)
-                self._post(ModelLoaded(key, weights_bytes, load_s, stepped, can_offload))
+            case Loaded(key, weights_bytes, load_s, stepped, can_offload, warmup_s, peaks):
+                log.info("model %s loaded in %.2f s, warm-up %.2f s, %d bytes", key, load_s, warmup_s, weights_bytes)
+                self._post(ModelLoaded(key, weights_bytes, load_s, stepped, can_offload, peaks))
             case LoadRefused(key, reason, detail):
                 self._load_refused(key, reason, detail)
             case Unloaded(key, retained_bytes):
@@ -251,6 +251,7 @@ def _blueprint(spec: ModelSpec, *, measures_all: bool) -> Blueprint:
         restore_s=spec.simulated.restore_s,
         steps=spec.simulated.steps,
         state_bytes=spec.simulated.state_bytes,
+        warmup=spec.warmup,
         measures_all=measures_all,
     )
 

@@ -203,3 +203,13 @@ def test_it_gives_way_to_a_limit_that_was_set_since() -> None:
     core.send(events.ShareChanged(key, SharePolicy(limit_bytes=12 * MIB)))
     assert core.ask(2) == ["starting 2"]
     assert core.kinds() == {"weights": MIB, "state": 3 * MIB, "workspace": 9 * MIB}
+
+
+def test_a_warm_up_that_was_measured_counts_from_the_first_run() -> None:
+    core = Core(cpu=100 * MIB)
+    key = core.register(make_spec(weights=MIB))
+    core.load(key)
+    core.up()
+    core.send(events.ModelLoaded(key, MIB, peaks=((2, 1, 20 * MIB),)))
+    core.ask(1, rows=2)
+    assert core.kinds()["workspace"] == int(MARGIN * 20 * MIB)

@@ -1,29 +1,21 @@
 """The main thread of a worker: takes control messages, has them done on other threads, and ends the process."""
 
-import contextlib
 import os
 import socket
 import threading
-import time
-from pathlib import Path
 
 import msgspec
 
-from moorage.workers.child.building import build
 from moorage.workers.child.caches import Caches
-from moorage.workers.child.failures import describe, detail_of
-from moorage.workers.child.gauges import Gauges, LaneGauge, meter_of
+from moorage.workers.child.gauges import Gauges, meter_of
 from moorage.workers.child.in_order import InOrder, ending_the_process
-from moorage.workers.child.lane import LaneThread
-from moorage.workers.child.memory import release_freed_memory, wait_for_device
-from moorage.workers.child.transfers import Present, Transfers
+from moorage.workers.child.loading import Loading
+from moorage.workers.child.transfers import Transfers
 from moorage.workers.framing import Deframer, frame
 from moorage.workers.messages import (
     GiveBack,
     Hello,
-    Loaded,
     LoadModel,
-    LoadRefused,
     OffloadModel,
     RestoreModel,
     SetCap,
@@ -33,10 +25,6 @@ from moorage.workers.messages import (
 )
 
 _DECODER: msgspec.msgpack.Decoder[ToWorker] = msgspec.msgpack.Decoder(ToWorker)
-
-
-# How long a lane that came to nothing is kept open for the server to close it first.
-_LAST_WORDS_S = 10.0
 
 
 class ControlLoop:
@@ -50,7 +38,7 @@ class ControlLoop:
         self._caches = Caches(device, self._send)
         self._gauges = Gauges(meter_of(device))
         self._transfers = Transfers(device, self._send, self._caches)
-        # Frameworks patch global state while they build: all loads go through one thread, in order.
+        self._loading = Loading(device, self._send, self._caches, self._transfers, self._gauges)
         self._loads = InOrder("models")
         # What makes room for others must not wait for them.
         self._moves = InOrder("transfers")
@@ -71,7 +59,7 @@ class ControlLoop:
                 _, descriptors, _, _ = socket.recv_fds(self._handles, 1, 2)
                 lane, segment = descriptors
                 opened = socket.socket(fileno=lane)
-                self._loads.put(lambda: self._gauges.beside(lambda: self._load(message, opened, segment)))
+                self._loads.put(lambda: self._loading.load(message, opened, segment))
             case UnloadModel(key):
                 # One that is not there yet has its own load to wait for.
                 thread = self._moves if key in self._transfers else self._loads
@@ -87,28 +75,6 @@ class ControlLoop:
             case Stop():
                 self._loads.put(self._stop)
 
-    def _load(self, message: LoadModel, lane: socket.socket, segment: int) -> None:
-        started = time.perf_counter()
-        try:
-            built = build(message.key, message.blueprint, self._device, self._caches.apply_cap)
-            wait_for_device(self._device)
-            weights_bytes, can_offload = built.runtime.weights_bytes(), built.runtime.can_offload
-        except BaseException as error:  # a model may raise anything, SystemExit too
-            reason, detail = describe(error, Path(message.blueprint.path)), detail_of(error)
-            error.__traceback__ = None  # it holds what was built so far
-            del error
-            os.close(segment)
-            release_freed_memory(self._device)
-            self._send(LoadRefused(message.key, reason, detail))
-            _close_after_the_server(lane)
-            return
-        gauge = LaneGauge(self._gauges, measures_all=message.blueprint.measures_all)
-        thread = LaneThread(message.key, built, lane, segment, self._caches, gauge)
-        self._transfers.add(message.key, Present(built.runtime, Path(message.blueprint.path), thread))
-        thread.start()
-        load_s = time.perf_counter() - started
-        self._send(Loaded(message.key, weights_bytes, load_s, built.runtime.stepped, can_offload))
-
     def _stop(self) -> None:
         self._transfers.finish_all()
         os._exit(0)
@@ -116,11 +82,3 @@ class ControlLoop:
     def _send(self, message: msgspec.Struct) -> None:
         with self._sending:
             self._control.sendall(frame(msgspec.msgpack.encode(message)))
-
-
-def _close_after_the_server(lane: socket.socket) -> None:
-    """Keep a lane that came to nothing until the server has closed its end, which otherwise takes it for our death."""
-    lane.settimeout(_LAST_WORDS_S)
-    with lane, contextlib.suppress(OSError):
-        while lane.recv(4096):
-            pass

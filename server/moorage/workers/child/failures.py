@@ -1,13 +1,31 @@
 """What a worker says about an exception: whatever a model raised, saying so must not fail."""
 
+import os
+import sys
 import traceback
+from dataclasses import dataclass
 from pathlib import Path
+from typing import NoReturn
 
 from moorage.workers.lane_messages import ExecuteFailed
 from moorage.workers.runtimes import BrokenContract, is_out_of_memory
 
+_DEVICE_LOST = 71  # EX_OSERR of sysexits.h
+
 _MAX_REASON = 300
 _MAX_DETAIL = 64 * 1024  # a limit of the server's log, not of what travels
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a model is not loaded. reason: one line for callers. detail: a traceback for the log.
+
+    device_is_lost: the device failed with it, so that this process is good for nothing any more.
+    """
+
+    reason: str
+    detail: str
+    device_is_lost: bool = False
 
 
 def describe(error: BaseException, folder: Path) -> str:
@@ -42,3 +60,9 @@ def detail_of(error: BaseException) -> str:
 def _sendable(text: str) -> str:
     """Text of which UTF-8 can be made: file names can bring in lone surrogates."""
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def end_with_device(name: str) -> NoReturn:
+    """End the process, once the failure is told: the server starts another, which can use the device."""
+    print(f"{name}: the device failed, and this process with it", file=sys.stderr, flush=True)  # noqa: T201
+    os._exit(_DEVICE_LOST)

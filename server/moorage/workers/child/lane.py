@@ -1,27 +1,30 @@
 """The thread that runs one model: takes what the server asks, does it, answers, and waits for the next."""
 
 import os
+import queue
 import socket
-import sys
 import threading
 import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
 
 from moorage.authoring import Batch
-from moorage.domain.model import ModelKey
+from moorage.domain.model import ModelKey, WarmupRun
 from moorage.workers import segment as segments
 from moorage.workers.child.building import Built
 from moorage.workers.child.caches import Caches
-from moorage.workers.child.failures import failure_of
+from moorage.workers.child.failures import Refusal, describe, detail_of, end_with_device, failure_of
 from moorage.workers.child.gauges import LaneGauge, peak_of
 from moorage.workers.child.members import members_of
 from moorage.workers.child.memory import wait_for_device
 from moorage.workers.child.outputs import OutputWriter
 from moorage.workers.child.stepping import Stepping
+from moorage.workers.child.warmup import warm_up
 from moorage.workers.framing import Deframer, frame
 from moorage.workers.lane_messages import (
     DropStates,
@@ -30,16 +33,31 @@ from moorage.workers.lane_messages import (
     ExecuteFailed,
     ExecuteStep,
     FromLane,
+    Member,
+    StartingMember,
     SuspendStates,
+    TensorReference,
     ToLane,
 )
 from moorage.workers.runtimes import SharedMemory, is_loss_of_device
 
 Asked = TypeVar("Asked", Execute, ExecuteStep)
 
-_DEVICE_LOST = 71  # EX_OSERR of sysexits.h
+# How a warm-up's runs call themselves: no run of the server's has this number.
+_WARMUP_ID, _WARMUP_NAME = 0, "warmup"
 
 _DECODER: msgspec.msgpack.Decoder[ToLane] = msgspec.msgpack.Decoder(ToLane)
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A model can be used. weights_bytes: measured once it was warm. warmup_s: how long that took; peaks: see Loaded.
+    """
+
+    weights_bytes: int
+    can_offload: bool
+    warmup_s: float
+    peaks: tuple[tuple[int, int, int], ...]
 
 
 class LaneThread(threading.Thread):
@@ -58,9 +76,53 @@ class LaneThread(threading.Thread):
         self._stepping = _stepping(built, self._memory, self._outputs, gauge)
         self._encoder = msgspec.msgpack.Encoder()
         self._device_is_lost = False
+        self._warmup: Sequence[WarmupRun] = ()
+        self._folder = Path()
+        self._peaks: list[tuple[int, int, int]] = []
+        self._opened: queue.SimpleQueue[Opened | Refusal] = queue.SimpleQueue()
         os.close(segment)
 
+    def open(self, warmup: Sequence[WarmupRun], folder: Path) -> Opened | Refusal:
+        """Start the thread, and wait for its first runs: frameworks keep some of what they prepare for each thread.
+
+        Of a model that is refused nothing is served; `finish` it. folder: the model's, for what is said of it.
+        """
+        self._warmup, self._folder = warmup, folder
+        self.start()
+        return self._opened.get()
+
     def run(self) -> None:
+        opened = self._open()
+        self._opened.put(opened)
+        if isinstance(opened, Opened):
+            self._serve()
+
+    def _open(self) -> Opened | Refusal:
+        began_s = time.perf_counter()
+        runtime, batched = self._built.runtime, self._built.batched
+        refusal = warm_up(self._warmup, self._memory.memory, self._rehearse, self._folder, batched=batched)
+        if refusal is not None:
+            return refusal
+        if self._warmup:
+            self._give_back()
+        warmup_s = time.perf_counter() - began_s
+        try:
+            return Opened(runtime.weights_bytes(), runtime.can_offload, warmup_s, tuple(self._peaks))
+        except BaseException as error:  # a model may raise anything, SystemExit too
+            return Refusal(describe(error, self._folder), detail_of(error))
+
+    def _rehearse(self, rows: int, inputs: tuple[TensorReference, ...], free_offset: int) -> None:
+        """Do what a request would have done, and keep nothing of it. Raises whatever the model raises."""
+        if self._stepping is None:
+            members = (Member(_WARMUP_NAME, rows, {}),)
+            done = self._compute(Execute(_WARMUP_ID, rows, inputs, members, free_offset))
+            if done.peak_bytes is not None:
+                self._peaks.append((rows, sum(item.size_bytes for item in inputs) // rows, done.peak_bytes))
+        else:
+            self._stepping.rehearse(StartingMember(_WARMUP_ID, _WARMUP_NAME, rows, {}, inputs), free_offset)
+        segments.trim(self._memory.memory, self._outputs.free_offset)
+
+    def _serve(self) -> None:
         deframer = Deframer()
         with self._lane:
             while data := self._receive():
@@ -137,10 +199,8 @@ class LaneThread(threading.Thread):
             return failure_of(message.run_id, error)
 
     def _end_if_device_is_lost(self) -> None:
-        """End the process once the failure is told: the server starts another, which can use the device."""
         if self._device_is_lost or (self._stepping is not None and self._stepping.device_is_lost):
-            print(f"{self.name}: the device failed, and this process with it", file=sys.stderr, flush=True)  # noqa: T201
-            os._exit(_DEVICE_LOST)
+            end_with_device(self.name)
 
     def _compute(self, message: Execute) -> Executed:
         began = time.perf_counter_ns()

@@ -20,6 +20,9 @@ from moorage.workers.lane_messages import (
 )
 from moorage.workers.runtimes import Arrays, BrokenContract, SharedMemory, States, is_loss_of_device, is_out_of_memory
 
+# So many steps of a warm-up's request, at most: later ones differ little, and may be many.
+WARMUP_STEPS = 32
+
 
 class Stepping:
     """Does with a model's states what the server asks. Whatever fails, its states are gone before that is said."""
@@ -72,9 +75,29 @@ class Stepping:
         release_freed_memory(self._device)
         return Dropped(request_ids)
 
+    def rehearse(self, member: StartingMember, free_offset: int) -> None:
+        """Work on one request by itself, until it is done or has had WARMUP_STEPS, and keep nothing of it.
+
+        Raises whatever the model raises, and BrokenContract where its steps or outputs are not what was declared.
+        """
+        request_id = member.request_id
+        try:
+            self._begin(member, self._read(member))
+            for _ in range(WARMUP_STEPS):
+                (step,) = self._step((request_id,))
+                wait_for_device(self._device)
+                self._outputs.free_offset = free_offset
+                if self._result(request_id, step).done:
+                    return
+        finally:
+            self._forget((request_id,))
+
+    def _read(self, member: StartingMember) -> dict[str, object]:
+        return {item.name: self._arrays.read(self._memory, item) for item in member.inputs}
+
     def _compute(self, message: ExecuteStep) -> Stepped:
         began = time.perf_counter_ns()
-        inputs = [{item.name: self._arrays.read(self._memory, item) for item in one.inputs} for one in message.starting]
+        inputs = [self._read(member) for member in message.starting]
         ready = time.perf_counter_ns()
         results = {}
         for member, given in zip(message.starting, inputs, strict=True):
@@ -98,14 +121,17 @@ class Stepping:
 
     def _start(self, member: StartingMember, inputs: dict[str, object]) -> SteppedMember | None:
         """Begin one request; how that failed, where it did."""
-        shapes = {item.name: item.shape for item in member.inputs}
         try:
-            self._rows[member.request_id] = member.rows
-            request = StartingRequest(member.id, member.rows, member.parameters, shapes)
-            self._states.start(member.request_id, inputs, request)
+            self._begin(member, inputs)
         except BaseException as error:  # as above
             return self._failed(member.request_id, error)
         return None
+
+    def _begin(self, member: StartingMember, inputs: dict[str, object]) -> None:
+        shapes = {item.name: item.shape for item in member.inputs}
+        self._rows[member.request_id] = member.rows
+        request = StartingRequest(member.id, member.rows, member.parameters, shapes)
+        self._states.start(member.request_id, inputs, request)
 
     def _step(self, request_ids: Sequence[int]) -> Sequence[Step]:
         """Raises BrokenContract unless there is a Step for each."""
@@ -121,15 +147,20 @@ class Stepping:
 
     def _settle(self, request_id: int, step: Step) -> SteppedMember:
         try:
-            if not step.done:
-                return SteppedMember(request_id, False, self._states.state_bytes(request_id))
-            if step.outputs is None:
-                raise BrokenContract("step returned a Step with done=True and no outputs")
-            references = self._outputs.write("step", step.outputs, (self._rows[request_id],))
+            result = self._result(request_id, step)
         except BaseException as error:  # as above
             return self._failed(request_id, error)
-        self._forget((request_id,))
-        return SteppedMember(request_id, True, 0, references)
+        if result.done:
+            self._forget((request_id,))
+        return result
+
+    def _result(self, request_id: int, step: Step) -> SteppedMember:
+        """What the step did for a request. Raises BrokenContract unless its outputs are what was declared."""
+        if not step.done:
+            return SteppedMember(request_id, False, self._states.state_bytes(request_id))
+        if step.outputs is None:
+            raise BrokenContract("step returned a Step with done=True and no outputs")
+        return SteppedMember(request_id, True, 0, self._outputs.write("step", step.outputs, (self._rows[request_id],)))
 
     def _failed(self, request_id: int, error: BaseException) -> SteppedMember:
         self.device_is_lost |= is_loss_of_device(error)

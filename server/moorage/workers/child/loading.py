@@ -1,0 +1,94 @@
+"""Models come to this process: built, warmed up and put on their lanes, or refused with nothing of them left."""
+
+import contextlib
+import gc
+import os
+import socket
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from moorage.workers.child.building import Built, build
+from moorage.workers.child.caches import Caches
+from moorage.workers.child.failures import Refusal, describe, detail_of, end_with_device
+from moorage.workers.child.gauges import Gauges, LaneGauge
+from moorage.workers.child.lane import LaneThread
+from moorage.workers.child.memory import release_freed_memory, wait_for_device
+from moorage.workers.child.transfers import Present, Transfers
+from moorage.workers.messages import Loaded, LoadModel, LoadRefused
+
+# How long a lane that came to nothing is kept open for the server to close it first.
+_LAST_WORDS_S = 10.0
+
+
+class Loading:
+    """For one thread: frameworks patch global state while they build."""
+
+    def __init__(
+        self,
+        device: str,
+        send: Callable[[msgspec.Struct], None],
+        caches: Caches,
+        transfers: Transfers,
+        gauges: Gauges,
+    ) -> None:
+        self._device = device
+        self._send = send
+        self._caches = caches
+        self._transfers = transfers
+        self._gauges = gauges
+
+    def load(self, message: LoadModel, lane: socket.socket, segment: int) -> None:
+        """Bring a model in, and answer. lane, segment: its descriptors, closed here or by its thread."""
+        outcome = self._load(message, lane, segment)
+        if isinstance(outcome, Refusal):
+            self._refuse(message, outcome, lane)
+        else:
+            self._send(outcome)
+
+    def _load(self, message: LoadModel, lane: socket.socket, segment: int) -> Loaded | Refusal:
+        began_s = time.perf_counter()
+        folder = Path(message.blueprint.path)
+        try:
+            built = self._gauges.beside(lambda: self._build(message))
+        except BaseException as error:  # a model may raise anything, SystemExit too
+            os.close(segment)
+            return Refusal(describe(error, folder), detail_of(error))
+        gauge = LaneGauge(self._gauges, measures_all=message.blueprint.measures_all)
+        thread = LaneThread(message.key, built, lane, segment, self._caches, gauge)
+        opened = thread.open(message.blueprint.warmup, folder)
+        if isinstance(opened, Refusal):
+            thread.finish()
+            return opened
+        self._transfers.add(message.key, Present(built.runtime, folder, thread))
+        load_s = time.perf_counter() - began_s
+        stepped = built.runtime.stepped
+        return Loaded(
+            message.key, opened.weights_bytes, load_s, stepped, opened.can_offload, opened.warmup_s, opened.peaks
+        )
+
+    def _build(self, message: LoadModel) -> Built:
+        built = build(message.key, message.blueprint, self._device, self._caches.apply_cap)
+        wait_for_device(self._device)
+        return built
+
+    def _refuse(self, message: LoadModel, refusal: Refusal, lane: socket.socket) -> None:
+        """By now nothing here refers to what was built."""
+        answer = LoadRefused(message.key, refusal.reason, refusal.detail)
+        if refusal.device_is_lost:
+            self._send(answer)
+            end_with_device(str(message.key))
+        gc.collect()
+        release_freed_memory(self._device)
+        self._send(answer)
+        _close_after_the_server(lane)
+
+
+def _close_after_the_server(lane: socket.socket) -> None:
+    """Keep a lane that came to nothing until the server has closed its end, which otherwise takes it for our death."""
+    lane.settimeout(_LAST_WORDS_S)
+    with lane, contextlib.suppress(OSError):
+        while lane.recv(4096):
+            pass

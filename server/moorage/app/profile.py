@@ -79,18 +79,18 @@ async def take_profile(
     settings: Settings,
     name: str,
     version: str,
-    samples: Callable[[ModelMetadata, bool], Sequence[Sample]],
+    samples: Callable[[ModelMetadata, ModelSpec], Sequence[Sample]],
     with_rows: Callable[[Sample, int], Mapping[str, Any]],
 ) -> Profile:
     """Serve one model alone, and run it with samples of ever more rows.
 
-    samples: from what the model takes, and whether it has a batch axis. with_rows: a request of so many rows of one.
+    samples: from what the model takes, and all that is declared of it. with_rows: a request of so many rows of one.
     Raises what serving_one raises, MoorageClientError where a run fails, and NotMeasured. Cancellation ends the server.
     """
     async with serving_one(settings, name, version) as session, Client(session.server.started.grpc_address) as client:
         spec = session.spec
         metadata = await client.metadata(name, str(spec.version))
-        chosen = samples(metadata, spec.max_batch_size > 0)
+        chosen = samples(metadata, spec)
         await client.load(name)
         runs: list[ProfiledRun] = []
         between: list[ProfiledRun] = []

@@ -49,8 +49,9 @@ def profile(  # noqa: PLR0913, PLR0917 an option of the command each
 ) -> None:
     """Measure the memory and the time of a model's runs, from one row to max_batch_size, on this machine's device.
 
-    The model is served alone, and given what the options name, or else zeros. What a run takes is kept in profile.json
-    in the version's folder: a server leases it from the first run on. Runs between those sizes check it.
+    The model is served alone, and given what the options name, or else what its first warm-up gives it, or zeros. What
+    a run takes is kept in profile.json in the version's folder: a server leases it from the first run on. Runs between
+    those sizes check it.
     """
     from moorage.cli.arrays import InputError
     from moorage.cli.files import named_files
@@ -89,7 +90,7 @@ def _measured(
             settings,
             model,
             version,
-            lambda metadata, batched: samples_of(metadata, sources, shapes, batched=batched),
+            lambda metadata, spec: samples_of(metadata, sources, shapes, spec),
             with_rows,
         )
 

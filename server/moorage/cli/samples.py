@@ -6,6 +6,7 @@ import numpy as np
 
 from moorage.cli.arrays import InputError
 from moorage.cli.inputs import Sources, tensors
+from moorage.domain.model import ModelSpec, WarmupInput
 from moorage_client import BFloat16, ModelMetadata, TensorMetadata, dtype_of
 from moorage_client.tensors import Array, Tensor
 
@@ -14,23 +15,34 @@ Sample = Mapping[str, Tensor]
 
 
 def samples_of(
-    metadata: ModelMetadata, sources: Sources, shapes: Mapping[str, tuple[int, ...]], *, batched: bool
+    metadata: ModelMetadata, sources: Sources, shapes: Mapping[str, tuple[int, ...]], spec: ModelSpec
 ) -> list[Sample]:
-    """One for each text that was given, or one. Inputs that were not given are zeros.
+    """One for each text that was given, or one. Inputs that were not given are as in the first warm-up, or zeros.
 
     shapes: of such inputs, without the batch axis. Raises InputError for an input that can't be made.
     """
-    texts: list[tuple[str, ...]] = [(text,) for text in sources.texts] or [()]
+    unknown = sorted(set(shapes) - {tensor.name for tensor in metadata.inputs})
+    if unknown:
+        raise InputError(f"--shape: model '{metadata.name}' has no input '{unknown[0]}'")
+    warm = {item.name: item for run in spec.warmup[:1] for item in run.inputs}
+    texts: list[tuple[str, ...]] = [(text,) for text in sources.texts] or [_texts(metadata, sources, warm)]
+    shapes = {**{name: item.shape for name, item in warm.items()}, **shapes}
+    batched = spec.max_batch_size > 0
     return [_sample(metadata, Sources(text, sources.nested, sources.arrays), shapes, batched=batched) for text in texts]
+
+
+def _texts(metadata: ModelMetadata, sources: Sources, warm: Mapping[str, WarmupInput]) -> tuple[str, ...]:
+    """The texts of a warm-up, for a model that takes nothing else which are texts."""
+    names = [tensor.name for tensor in metadata.inputs if tensor.datatype == "BYTES"]
+    if len(names) != 1 or names[0] not in warm or names[0] in {*sources.nested, *sources.arrays}:
+        return ()
+    return tuple(str(value) for value in warm[names[0]].values)
 
 
 def _sample(
     metadata: ModelMetadata, sources: Sources, shapes: Mapping[str, tuple[int, ...]], *, batched: bool
 ) -> Sample:
     given = tensors(metadata, sources)
-    unknown = sorted(set(shapes) - {tensor.name for tensor in metadata.inputs})
-    if unknown:
-        raise InputError(f"--shape: model '{metadata.name}' has no input '{unknown[0]}'")
     zeros = {
         tensor.name: _zeros(tensor, shapes.get(tensor.name), batched=batched)
         for tensor in metadata.inputs

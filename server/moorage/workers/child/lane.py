@@ -51,7 +51,7 @@ _DECODER: msgspec.msgpack.Decoder[ToLane] = msgspec.msgpack.Decoder(ToLane)
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """A model can be used. weights_bytes: measured once it was warm. warmup_s: how long that took; peaks: see Loaded."""
+    """A model can be used. weights_bytes: measured when it was warm; warmup_s: what that took. peaks: see Loaded."""
 
     weights_bytes: int
     can_offload: bool

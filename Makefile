@@ -9,7 +9,7 @@ CLIENTS := tests/e2e/clients
 KSERVE := .venv-kserve
 PERF_ANALYZER := .cache/perf_analyzer/perf_analyzer
 
-.PHONY: demo serve test check soak bench format fetch-kserve fetch-perf-analyzer try-perf-analyzer clean
+.PHONY: demo serve test test-unit test-core check soak bench format fetch-kserve fetch-perf-analyzer try-perf-analyzer clean
 
 PROTOS := protos/inference/grpc_service.proto protos/inference/model_config.proto protos/moorage/v1/admin.proto
 
@@ -48,8 +48,15 @@ try-perf-analyzer: $(VENV)/.dev
 	@$(MAKE) --no-print-directory fetch-perf-analyzer || echo "No perf_analyzer: its tests are skipped"
 
 test: check fetch-kserve try-perf-analyzer  ## everything that a machine without a GPU can show
+	@$(MAKE) --no-print-directory --jobs 2 --output-sync=target test-unit test-core
+	HF_HUB_OFFLINE=1 $(BIN)/python -m pytest --ignore tests/unit --ignore tests/properties --ignore tests/simulation
+
+# Neither measures time, so that they may run side by side.
+test-unit: $(VENV)/.dev
 	HF_HUB_OFFLINE=1 $(BIN)/python -m pytest tests/unit --cov --cov-report=term:skip-covered
-	HF_HUB_OFFLINE=1 $(BIN)/python -m pytest --ignore tests/unit
+
+test-core: $(VENV)/.dev
+	$(BIN)/python -m pytest tests/properties tests/simulation
 
 soak: $(VENV)/.dev  ## twenty times as many random worlds, and the trials of memory in full; three quarters of an hour
 	MOORAGE_TEST_EXAMPLES=40000 $(BIN)/python -m pytest tests/properties tests/simulation tests/gpu

@@ -86,7 +86,9 @@ def ledger_watched(target: str) -> Iterator[Ledger]:
 
 
 def _watch(ledger: Ledger, stop: threading.Event) -> None:
-    while not stop.wait(PERIOD_S):
+    done = False
+    while not done:
+        done = stop.wait(PERIOD_S)  # and once more after the end: a short block has been looked at, too
         try:
             ledger.look()
         except Exception as error:

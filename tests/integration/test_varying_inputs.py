@@ -144,7 +144,7 @@ def test_what_takes_tensors_is_not_loaded_with_lists(calls: Calls) -> None:
     ("tensor", "told"),
     [
         (Tensor((2,), bytes(8)), "input 'x' shape: expected [-1,-1] with 1 to 8 rows, got [2]"),
-        (Tensor((9, 1), bytes(36)), "input 'x' shape: expected [-1,-1] with 1 to 8 rows, got [9,1]"),
+        (Tensor((9, 1), bytes(36)), "input 'x' shape: expected [-1,-1] with 1 to 8 rows (more where"),
         (Tensor((1, 2), bytes(16), "FP64"), "input 'x' datatype: expected FP32, got 'FP64'"),
         (Tensor((1, 2), bytes(4)), "input 'x' raw data: expected 8 bytes"),
     ],

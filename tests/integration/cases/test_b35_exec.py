@@ -52,14 +52,14 @@ def _inherited(pid: int) -> dict[int, str]:
 
 
 def _check_descriptors(server: RunningServer) -> None:
-    """Sockets that are no network's, memory without a name, and the log: nothing else."""
+    """Sockets that are no network's, memory without a name, the log, and for a moment what the kernel says of it."""
     for pid in pids(server):
         assert psutil.Process(pid).net_connections(kind="inet") == []
         assert all(not connection.laddr for connection in psutil.Process(pid).net_connections(kind="unix"))
         strange = [
             target
             for descriptor, target in _inherited(pid).items()
-            if not target.startswith(("socket:", "/memfd:moorage-lane", "/dev/null", "/dev/urandom"))
+            if not target.startswith(("socket:", "/memfd:moorage-lane", "/dev/null", "/dev/urandom", f"/proc/{pid}/"))
             and not (descriptor in (1, 2) and target == str(server.log_file))
         ]
         assert not strange, strange

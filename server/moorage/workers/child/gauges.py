@@ -14,6 +14,9 @@ Result = TypeVar("Result")
 # Runs of like size and shape: so many are measured in a row, and then ever fewer.
 _FIRST_RUNS = 3
 _STATUS = "/proc/self/status"
+# What a process takes meanwhile that is not the run's: of the interpreter, and whole pages. A device that is full of
+# weights must not seem to have no room for a run that takes nothing.
+_OWN_BYTES = 96 * 1024
 _KIB = 1024
 
 
@@ -69,7 +72,7 @@ class ResidentMeter:
 
     Free heap is given back first, so that whatever a run touches counts, whichever library allocates it. That costs a
     tenth of a millisecond and more, and pages that the next run needs again. Pages of files and of shared memory are
-    left out: inputs and outputs are in a lane's segment.
+    left out, as inputs and outputs are in a lane's segment; and so is as much as a run takes that does nothing.
     """
 
     is_cheap = False
@@ -90,7 +93,7 @@ class ResidentMeter:
     def taken(self) -> Taken:
         after, before = _resident(), self._before
         mapped_bytes = max(0, after.mapped_bytes - before.mapped_bytes)
-        return Taken(max(0, after.peak_bytes - before.now_bytes - mapped_bytes))
+        return Taken(max(0, after.peak_bytes - before.now_bytes - mapped_bytes - _OWN_BYTES))
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,7 +56,9 @@ class Loading:
         except BaseException as error:  # a model may raise anything, SystemExit too
             os.close(segment)
             return Refusal(describe(error, folder), detail_of(error))
-        gauge = LaneGauge(self._gauges, measures_all=message.blueprint.measures_all)
+        is_real = message.blueprint.runtime != "simulated"  # what that takes is nowhere but in its table
+        gauges = self._gauges if is_real else Gauges(None)
+        gauge = LaneGauge(gauges, measures_all=message.blueprint.measures_all)
         thread = LaneThread(message.key, built, lane, segment, self._caches, gauge)
         opened = thread.open(message.blueprint.warmup, folder)
         if isinstance(opened, Refusal):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from moorage.cli.remote import ModelVersion
+from moorage.cli.serve import Budget, Config, Models, overrides
 from moorage.cli.sizes import format_bytes
 from moorage.cli.terminal import FAILED, WRONG_USAGE, fail, stdout
 
@@ -21,15 +22,9 @@ if TYPE_CHECKING:
 
 def profile(  # noqa: PLR0913, PLR0917 an option of the command each
     model: Annotated[str, typer.Argument(metavar="MODEL", help="The model's name.")],
-    config: Annotated[
-        Path | None, typer.Option("--config", metavar="FILE", help="Settings, such as moorage.toml.")
-    ] = None,
-    models: Annotated[
-        Path | None, typer.Option("--models", metavar="DIR", help="The repository: a folder per model.")
-    ] = None,
-    budget: Annotated[
-        str | None, typer.Option("--budget", metavar="SIZE", help="What the cpu device may hold, such as 2GiB.")
-    ] = None,
+    config: Config = None,
+    models: Models = None,
+    budget: Budget = None,
     version: ModelVersion = "",
     text: Annotated[
         list[str] | None,
@@ -56,7 +51,6 @@ def profile(  # noqa: PLR0913, PLR0917 an option of the command each
     from moorage.cli.arrays import InputError
     from moorage.cli.files import named_files
     from moorage.cli.inputs import read_sources
-    from moorage.cli.serve import overrides
     from moorage.rpc.environment import prepare_grpc
 
     prepare_grpc()

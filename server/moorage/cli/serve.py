@@ -13,20 +13,21 @@ if TYPE_CHECKING:
     from moorage.app import Started
 
 
+Config = Annotated[Path | None, typer.Option("--config", metavar="FILE", help="Settings, such as moorage.toml.")]
+Models = Annotated[Path | None, typer.Option("--models", metavar="DIR", help="The repository: a folder per model.")]
+Budget = Annotated[
+    str | None, typer.Option("--budget", metavar="SIZE", help="What the cpu device may hold, such as 2GiB.")
+]
+
+
 def serve(
-    config: Annotated[
-        Path | None, typer.Option("--config", metavar="FILE", help="Settings, such as moorage.toml.")
-    ] = None,
-    models: Annotated[
-        Path | None, typer.Option("--models", metavar="DIR", help="The repository: a folder per model.")
-    ] = None,
+    config: Config = None,
+    models: Models = None,
     grpc: Annotated[str | None, typer.Option("--grpc", metavar="HOST:PORT", help="Port 0: any free one.")] = None,
     http: Annotated[
         str | None, typer.Option("--http", metavar="HOST:PORT|off", help="For /healthz and /readyz; off: none.")
     ] = None,
-    budget: Annotated[
-        str | None, typer.Option("--budget", metavar="SIZE", help="What the cpu device may hold, such as 2GiB.")
-    ] = None,
+    budget: Budget = None,
 ) -> None:
     """Serve the models of a repository over gRPC until SIGTERM or Ctrl-C; a second signal does not wait for work.
 

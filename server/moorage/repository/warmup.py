@@ -9,18 +9,13 @@ from moorage.domain.model import Fill, WarmupInput, WarmupRun
 from moorage.domain.tensor import MAX_RUN_INPUT_BYTES, Datatype, TensorSpec, element_count
 from moorage.repository.problems import Location, key_path, unknown_key
 from moorage.repository.quoting import shown
+from moorage.repository.ranges import LARGEST_FLOATS, integers_of
 from moorage.repository.tables import MAX_ROWS, Table
 
 MAX_WARMUPS = 32
 MAX_COUNT = 100
 
 _EXPECTED_VALUES = "a list of numbers, strings, or true and false, not empty"
-_LARGEST_FLOATS = {
-    Datatype.FP16: 65504.0,
-    Datatype.BF16: 3.3895313892515355e38,
-    Datatype.FP32: 3.4028234663852886e38,
-    Datatype.FP64: 1.7976931348623157e308,
-}
 
 Size = Annotated[int, Field(strict=True, ge=0, lt=2**31)]
 Values = tuple[bool | int | float | str, ...]
@@ -123,18 +118,17 @@ def _is_one(value: Any, datatype: Datatype) -> bool:
     if isinstance(value, bool | str):
         return False
     least, most = _range_of(datatype)
-    return least <= value <= most and (isinstance(value, int) or datatype in _LARGEST_FLOATS)
+    return least <= value <= most and (isinstance(value, int) or datatype in LARGEST_FLOATS)
 
 
 def _range_of(datatype: Datatype) -> tuple[float, float]:
-    if datatype in _LARGEST_FLOATS:
-        return -_LARGEST_FLOATS[datatype], _LARGEST_FLOATS[datatype]
-    bits = 8 * datatype.item_bytes
-    return (0, 2**bits - 1) if datatype.startswith("U") else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
+    if datatype in LARGEST_FLOATS:
+        return -LARGEST_FLOATS[datatype], LARGEST_FLOATS[datatype]
+    return integers_of(datatype)
 
 
 def _expected_value(datatype: Datatype) -> str:
     if datatype in (Datatype.BYTES, Datatype.BOOL):
         return "a string" if datatype is Datatype.BYTES else "true or false"
     least, most = _range_of(datatype)
-    return f"a number from {least:g} to {most:g}" if datatype in _LARGEST_FLOATS else f"an int from {least} to {most}"
+    return f"a number from {least:g} to {most:g}" if datatype in LARGEST_FLOATS else f"an int from {least} to {most}"

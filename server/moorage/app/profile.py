@@ -10,7 +10,7 @@ from moorage.app.one_model import MeasuredRun, OneModel, serving_one
 from moorage.config import Settings
 from moorage.domain.model import MemoryPolicy, ModelSpec, ProfiledRun
 from moorage.scheduling.workspaces import MARGIN, Workspaces
-from moorage_client import Client, ModelMetadata, ModelStatus
+from moorage_client import Client, ModelMetadata
 
 Sample = TypeVar("Sample")
 
@@ -108,16 +108,12 @@ async def take_profile(
     return Profile(
         spec,
         model.device,
-        _weights_bytes(model),
+        model.leased_bytes.get("weights", 0),
         device.leased_bytes.get("context", 0),
         device.configured_bytes,
         tuple(runs),
         tuple(checks),
     )
-
-
-def _weights_bytes(model: ModelStatus) -> int:
-    return model.leased_bytes.get("weights", 0)
 
 
 async def _measure(session: OneModel, client: Client, given: Any, rows: int) -> ProfiledRun:

@@ -52,7 +52,7 @@ class Runs:
         model.queue.left(batch, now)
         rows = sum(entry.request.rows for entry in batch)
         row_bytes = _row_bytes(model, batch) if model.workspaces.has_learned else 0
-        self.begin(model, batch, None, model.workspaces.bytes_for(rows, row_bytes), now)
+        self.begin(model, batch, rows, model.workspaces.bytes_for(rows, row_bytes), now)
         return True
 
     def _batch(self, model: ModelRecord, room_bytes: float, may_join: MayJoin | None, now: float) -> list[Entry]:
@@ -78,15 +78,20 @@ class Runs:
         return bool(late)
 
     def begin(
-        self, model: ModelRecord, entries: list[Entry], step: StepPlan | None, workspace_bytes: int, now: float
+        self,
+        model: ModelRecord,
+        entries: list[Entry],
+        rows: int,
+        workspace_bytes: int,
+        now: float,
+        step: StepPlan | None = None,
     ) -> None:
-        """Lease the workspace and send the run, or step, off. The room for it was seen to be there."""
+        """Lease the workspace and send the run, or step, of so many rows off. The room for it was seen to be there."""
         assert model.worker is not None
         device = self._state.device_of(model)
         self._state.end_first_run(model)
-        rows, last_deadline_s = 0, 0.0
+        last_deadline_s = 0.0
         for entry in entries:
-            rows += entry.request.rows
             last_deadline_s = max(last_deadline_s, entry.request.deadline_s)
         lease = device.budget.acquire(model.semaphore.owner, LeaseKind.WORKSPACE, workspace_bytes, model.semaphore)
         assert lease is not None, f"{model.key}: no room for {workspace_bytes} bytes"

@@ -69,7 +69,7 @@ class Steps:
         model.queue.left(joiners, now)
         starting = tuple(entry for entry in joiners if entry.host is None)
         resuming = tuple(entry for entry in joiners if entry.host is not None)
-        self._runs.begin(model, members + joiners, StepPlan(starting, resuming), workspace_bytes, now)
+        self._runs.begin(model, members + joiners, rows, workspace_bytes, now, StepPlan(starting, resuming))
         return True
 
     def _fitting(
@@ -148,7 +148,7 @@ class Steps:
         assert entry.state is not None
         workspace_bytes = model.workspaces.bytes_for(entry.request.rows, beside_bytes=entry.state.size_bytes)
         if workspace_bytes <= min(device.budget.free_for(model.semaphore), model.semaphore.room_bytes):
-            self._runs.begin(model, running, StepPlan((), ()), workspace_bytes, now)
+            self._runs.begin(model, running, entry.request.rows, workspace_bytes, now, StepPlan((), ()))
             return
         what = f"a step of {entry.request.rows} rows of model '{model.key.name}'"
         error = device.budget.exhausted(what, workspace_bytes, device.budget.free_for(model.semaphore))

@@ -6,6 +6,7 @@ from moorage.domain.errors import DeadlineExceeded, DeadlineUnmeetable, Preempte
 from moorage.domain.model import ModelKey, ModelSpec, ModelState
 from moorage.domain.request import InferenceRequest, Piece
 from moorage.scheduling import actions
+from moorage.scheduling.entries import Entry
 from moorage.scheduling.scheduler import Scheduler
 from moorage.scheduling.state import DeviceLimits
 from tests.properties.processes import Process
@@ -206,12 +207,16 @@ class Performing:
 
     def _in_turn(self, run: actions.Run, requests: list[InferenceRequest]) -> None:
         """A batch is the head of the queue: the highest priority of those who came first."""
-        entries = self.scheduler.state.entries
-        behind = list(self.scheduler.state.models[run.key].queue)
-        last = max(entries[request.request_id].place for request in requests)
+        queue = self.scheduler.state.models[run.key].queue
+        members = [self.scheduler.state.entries[request.request_id] for request in requests]
+        last = max(entry.place for entry in members)
         # Age gives nobody a right against higher priority where memory is short.
-        highest = min(entries[request.request_id].priority for request in requests)
-        assert all(entry.place >= last or entry.priority > highest for entry in behind), "somebody was passed over"
+        highest = min(entry.priority for entry in members)
+        for entry in queue:
+            assert queue.place_of(entry) >= last or entry.priority > highest, "somebody was passed over"
+            for member in members:
+                same = entry.priority == member.priority
+                assert not same or _turn(member) <= _turn(entry), "an earlier deadline was passed over"
 
     def _begin_step(self, process: Process, run: actions.Run, step: actions.StepPlan) -> None:
         fresh = (*step.starting, *step.resuming)
@@ -234,3 +239,10 @@ def _input_bytes(requests: list[InferenceRequest]) -> int:
     own_bytes = sum(request.rows * request.padded[0][1] for request in requests if request.padded)
     padded_bytes = sum(request.rows for request in requests) * longest
     return sum(request.size_bytes for request in requests) - own_bytes + padded_bytes
+
+
+def _turn(entry: Entry) -> tuple[bool, float, float]:
+    """In the order of these values should those of a priority have their turns."""
+    if entry.has_begun:
+        return False, 0.0, 0.0
+    return True, entry.request.deadline_s, entry.request.arrived_s

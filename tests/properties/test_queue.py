@@ -1,4 +1,7 @@
-"""The queue against the simplest account of it: a list that is sorted by place."""
+"""The queue against the simplest account of it: a list in turn for each priority, and its places."""
+
+import math
+from collections import defaultdict
 
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -12,7 +15,8 @@ from hypothesis.stateful import (
 )
 
 from moorage.domain.model import QueuePolicy
-from moorage.scheduling.queue import Entry, ModelQueue, QueueTotals
+from moorage.scheduling.entries import Entry
+from moorage.scheduling.queue import ModelQueue, QueueTotals
 from tests.support.scheduling import make_request
 
 AGEING_S = 3.0
@@ -23,46 +27,79 @@ class QueueMachine(RuleBasedStateMachine):
     def begin(self, max_rows: int, max_bytes: int) -> None:
         self.policy = QueuePolicy(max_rows=max_rows, max_bytes=max_bytes)
         self.queue = ModelQueue("model", self.policy, QueueTotals(10**9, 10**9))
-        self.waiting: list[Entry] = []
+        self.classes: dict[int, list[Entry]] = defaultdict(list)
+        self.places: dict[int, list[float]] = defaultdict(list)
+        self.came_at: dict[int, float] = {}
         self.taken: list[Entry] = []
         self.last_id = 0
 
-    @rule(rows=st.integers(1, 12), size_bytes=st.integers(0, 12), priority=st.integers(1, 4))
-    def arrive(self, rows: int, size_bytes: int, priority: int) -> None:
+    @rule(
+        rows=st.integers(1, 12), size_bytes=st.integers(0, 12), priority=st.integers(1, 4), timeout_s=st.integers(0, 9)
+    )
+    def arrive(self, rows: int, size_bytes: int, priority: int, timeout_s: int) -> None:
         """Places within a priority only grow; across priorities one may come before those who wait already."""
         self.last_id += 1
         place = self.last_id + priority * AGEING_S + priority / 8
-        entry = Entry(make_request(self.last_id, rows=rows, size_bytes=size_bytes), priority=priority, place=place)
+        deadline_s = float(self.last_id + timeout_s)
+        request = make_request(self.last_id, rows=rows, size_bytes=size_bytes, deadline_s=deadline_s)
+        entry = Entry(request, priority=priority, place=place)
+        before = sum(it.request.rows for it in self.waiting if it.priority < priority)
+        before += sum(it.request.rows for it in self.classes[priority] if self.turn(it)[0] <= deadline_s)
+        assert self.queue.rows_before(priority, deadline_s) == before
         welcome = not self.waiting or (
             self.rows + rows <= self.policy.max_rows and self.size_bytes + size_bytes <= self.policy.max_bytes
         )
         assert (self.queue.refusal(entry.request, 0.0) is None) == welcome
         if welcome:
-            self.queue.append(entry)
+            overtakes = self.queue.append(entry)
             self.join(entry)
+            assert overtakes or entry is self.classes[priority][-1]
 
     def join(self, entry: Entry) -> None:
-        self.waiting.append(entry)
-        self.waiting.sort(key=lambda entry: entry.place)
+        self.came_at[entry.request.request_id] = entry.place
+        self.classes[entry.priority].append(entry)
+        self.classes[entry.priority].sort(key=self.turn)
+        self.places[entry.priority] = sorted([*self.places[entry.priority], entry.place])
+
+    def turn(self, entry: Entry) -> tuple[float, float]:
+        due_s = -math.inf if entry.has_begun else entry.request.deadline_s
+        return due_s, self.came_at[entry.request.request_id]
+
+    def part(self, entry: Entry) -> None:
+        index = self.classes[entry.priority].index(entry)
+        place = self.places[entry.priority].pop(index)
+        del self.classes[entry.priority][index]
+        self.queue.remove(entry)
+        assert entry.place == place
+
+    @property
+    def placed(self) -> list[tuple[float, Entry]]:
+        classes = [zip(self.places[it], self.classes[it], strict=True) for it in self.classes]
+        return sorted((item for each in classes for item in each), key=lambda item: item[0])
+
+    @property
+    def waiting(self) -> list[Entry]:
+        return [entry for _, entry in self.placed]
 
     @precondition(lambda self: self.waiting)
     @rule(count=st.integers(1, 4))
     def take(self, count: int) -> None:
         for entry in self.waiting[:count]:
-            self.queue.remove(entry)
-        self.taken += self.waiting[:count]
-        del self.waiting[:count]
+            self.part(entry)
+            self.taken.append(entry)
 
     @precondition(lambda self: self.waiting)
     @rule(data=st.data())
     def leave(self, data: st.DataObject) -> None:
-        entry = self.waiting.pop(data.draw(st.integers(0, len(self.waiting) - 1)))
-        self.queue.remove(entry)
+        entry = data.draw(st.sampled_from(self.waiting))
+        self.part(entry)
         assert entry not in self.queue
 
-    @rule()
-    def put_back(self) -> None:
+    @rule(attempts=st.integers(0, 1))
+    def put_back(self, attempts: int) -> None:
         """Whoever comes back goes to the place that they had, in whatever order they come."""
+        for entry in self.taken:
+            entry.attempts += attempts
         self.queue.put_back(self.taken[::-1])
         for entry in self.taken:
             self.join(entry)
@@ -79,13 +116,15 @@ class QueueMachine(RuleBasedStateMachine):
     @invariant()
     def agrees(self) -> None:
         self.queue.check_integrity()
-        assert list(self.queue) == self.waiting
-        assert len(self.queue) == len(self.waiting)
-        assert bool(self.queue) == bool(self.waiting)
-        assert self.queue.head is (self.waiting[0] if self.waiting else None)
-        assert self.queue.best_priority == min((entry.priority for entry in self.waiting), default=None)
+        waiting = self.waiting
+        assert list(self.queue) == waiting
+        assert [(self.queue.place_of(entry), entry) for entry in waiting] == self.placed
+        assert len(self.queue) == len(waiting)
+        assert bool(self.queue) == bool(waiting)
+        assert self.queue.head is (waiting[0] if waiting else None)
+        assert self.queue.best_priority == min((entry.priority for entry in waiting), default=None)
         assert (self.queue.rows, self.queue.size_bytes) == (self.rows, self.size_bytes)
-        assert all(entry in self.queue for entry in self.waiting)
+        assert all(entry in self.queue for entry in waiting)
 
 
 def test_queue() -> None:

@@ -67,7 +67,11 @@ class SchedulerMachine(WorkerRules):
     @precondition(lambda self: bool(self.serving))
     @rule(
         data=st.data(),
-        members=st.lists(st.tuples(st.integers(1, 8), st.sampled_from([0, 0, 1, 10])), min_size=1, max_size=6),
+        members=st.lists(
+            st.tuples(st.integers(1, 8), st.sampled_from([0, 0, 1, 10]), st.sampled_from([0.0, 0.0, 0.0, 60.0])),
+            min_size=1,
+            max_size=6,
+        ),
         size_bytes=st.integers(0, 20),
         batch_key=st.sampled_from(["x", "x", "x", "y", None]),
         timeout_s=st.sampled_from([0.5, 3.0, 30.0, 1000.0]),
@@ -76,20 +80,20 @@ class SchedulerMachine(WorkerRules):
     def arrive_together(
         self,
         data: st.DataObject,
-        members: list[tuple[int, int]],
+        members: list[tuple[int, int, float]],
         size_bytes: int,
         batch_key: str | None,
         timeout_s: float,
         priority: int,
     ) -> None:
         key = data.draw(st.sampled_from(self.serving))
-        for rows, length in members:
+        for rows, length, patience_s in members:
             self._arrive(
                 key,
                 rows,
                 size_bytes=size_bytes,
                 batch_key=batch_key,
-                timeout_s=timeout_s,
+                timeout_s=timeout_s + patience_s,
                 priority=priority,
                 length=length,
             )

@@ -8,9 +8,9 @@ from moorage.domain.errors import InferenceFailed, LoadFailed, MoorageError
 from moorage.domain.model import ModelKey, ModelSpec, SharePolicy
 from moorage.domain.request import InferenceRequest, StepResult
 from moorage.scheduling import actions, events
+from moorage.scheduling.entries import Entry
 from moorage.scheduling.explain import Explanation
 from moorage.scheduling.policy import MOORAGE, Policy
-from moorage.scheduling.queue import Entry
 from moorage.scheduling.records import ModelRecord
 from moorage.scheduling.scheduler import Scheduler
 from moorage.scheduling.state import DeviceLimits, Limits

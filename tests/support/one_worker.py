@@ -18,8 +18,8 @@ from moorage.domain.request import InferenceRequest
 from moorage.domain.tensor import Datatype, InputTensor, TensorSpec
 from moorage.scheduling.actions import Run
 from moorage.scheduling.budget import Lease, LeaseKind
+from moorage.scheduling.entries import Entry
 from moorage.scheduling.events import Event, ModelLoaded, RunFinished, WorkerUp
-from moorage.scheduling.queue import Entry
 from moorage.workers.pool import WorkerPool
 from tests.support.scheduling import make_spec
 

@@ -17,6 +17,7 @@ from moorage.domain.request import InferenceRequest, ParameterValue, StepResult
 from moorage.domain.tensor import Datatype, InputTensor, TensorSpec
 from moorage.scheduling.actions import Run, StepPlan
 from moorage.scheduling.budget import Lease, LeaseKind
+from moorage.scheduling.entries import Entry
 from moorage.scheduling.events import (
     Event,
     ModelLoaded,
@@ -28,7 +29,6 @@ from moorage.scheduling.events import (
     StepFinished,
     WorkerUp,
 )
-from moorage.scheduling.queue import Entry
 from moorage.workers.pool import WorkerPool
 
 WORKER = "cpu"

@@ -6,7 +6,7 @@ from moorage.domain.errors import MoorageError
 from moorage.domain.model import ModelKey, ModelSpec
 from moorage.domain.request import InferenceRequest, RunResult, StepResult
 from moorage.scheduling.budget import Lease
-from moorage.scheduling.queue import Entry
+from moorage.scheduling.entries import Entry
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -8,7 +8,7 @@ pays.
 import math
 from collections.abc import Callable, Iterable, Sequence
 
-from moorage.scheduling.queue import Entry
+from moorage.scheduling.entries import Entry
 from moorage.scheduling.workspaces import Workspaces
 
 

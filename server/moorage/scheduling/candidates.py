@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterator
 from moorage.domain.model import Isolation, ModelState, Preemption
 from moorage.scheduling.claims import Claim
 from moorage.scheduling.departures import is_idle
+from moorage.scheduling.entries import Entry
 from moorage.scheduling.policy import Resident
-from moorage.scheduling.queue import Entry
 from moorage.scheduling.records import ModelRecord
 from moorage.scheduling.reserves import Reserves, process_bytes
 from moorage.scheduling.state import DeviceRecord, State

@@ -4,7 +4,7 @@ from collections import Counter
 
 from moorage.domain.model import ModelState
 from moorage.scheduling.budget import DeviceBudget, Lease
-from moorage.scheduling.queue import Entry
+from moorage.scheduling.entries import Entry
 from moorage.scheduling.records import ModelRecord, WorkerState
 from moorage.scheduling.state import DeviceRecord, State
 

@@ -2,7 +2,7 @@
 
 from moorage.domain.model import BatchingPolicy
 from moorage.scheduling.batching import pays_to_wait
-from moorage.scheduling.queue import Entry
+from moorage.scheduling.entries import Entry
 from moorage.scheduling.records import ModelRecord
 from moorage.scheduling.state import DeviceRecord, State
 

@@ -35,7 +35,8 @@ class Resident:
 class Policy:
     """place: the lower goes first, given the seconds that one level of priority is worth (ageing).
 
-    worth: the least goes out first. by_priority: priorities count, in the order and for victims; preempts: running
+    worth: the least goes out first. by_priority: priorities count, in the order and for victims, and a
+    model's earliest deadline goes first; preempts: running
     steps give way.
     """
 

@@ -3,7 +3,7 @@
 from moorage.domain.errors import DeadlineUnmeetable
 from moorage.domain.model import ModelState
 from moorage.domain.request import InferenceRequest
-from moorage.scheduling.queue import Entry
+from moorage.scheduling.entries import Entry
 from moorage.scheduling.records import ModelRecord
 
 # What runs take is taken to be known for so long after the latest, and for so many times what a run takes. Then
@@ -29,7 +29,7 @@ def cannot_be_met(
         return None
     resident = model.state is ModelState.RESIDENT
     left_s = request.deadline_s - now
-    wait_s, run_s = _wait_and_run_s(model, model.queue.rows_before(priority), request.rows, now)
+    wait_s, run_s = _wait_and_run_s(model, model.queue.rows_before(priority, request.deadline_s), request.rows, now)
     load_s = 0.0 if resident else _way_in_s(model, now)
     if wait_s + load_s + run_s <= left_s:
         return None

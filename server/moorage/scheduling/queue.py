@@ -1,50 +1,16 @@
-"""One model's waiting requests: by priority, then first come, first served, within bounds of rows and bytes."""
+"""One model's waiting requests: by priority, then the earliest deadline first, within bounds of rows and bytes."""
 
 import heapq
-from collections import OrderedDict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from enum import StrEnum
+from operator import attrgetter, itemgetter
 from typing import Protocol
 
 from moorage.domain.errors import QueueFull
 from moorage.domain.model import QueuePolicy
 from moorage.domain.request import InferenceRequest
-from moorage.scheduling.budget import Lease
 from moorage.scheduling.drain import Drain
-
-
-class Leaving(StrEnum):
-    """Where a stepped request's state is on its way to: the host, or nowhere."""
-
-    SUSPEND = "suspend"
-    DROP = "drop"
-
-
-@dataclass(slots=True, eq=False)
-class Entry:
-    """An accepted request on its way.
-
-    priority: its own, or its model's. place: in the order of those who wait; it never changes.
-    attempts: workers that died under it. cohort: of a failed run, those who are tried again together, and with nobody
-    else; 0 for who may share a run with anybody.
-    preemptions: how often it gave way. steps: how many it has behind it. kept_bytes: of state after the last one.
-    state, host: memory of its state, where it is stepped and has begun. leaving: the state is on its way out; told:
-    its worker knows.
-    """
-
-    request: InferenceRequest
-    priority: int = 3
-    place: float = 0.0
-    attempts: int = 0
-    cohort: int = 0
-    preemptions: int = 0
-    steps: int = 0
-    kept_bytes: int = 0
-    state: Lease | None = None
-    host: Lease | None = None
-    leaving: Leaving | None = None
-    told: bool = False
+from moorage.scheduling.entries import Entry
+from moorage.scheduling.waiting import WaitingClass
 
 
 class QueueTotals:
@@ -59,25 +25,16 @@ class QueueTotals:
         self.size_bytes = 0
 
 
-class _Class(OrderedDict[int, Entry]):
-    """Those of one priority, by request_id, in the order of their places; rows: of all of them."""
-
-    __slots__ = ("rows",)
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.rows = 0
-
-
 class ModelQueue:
     """A bounded queue that gives up any of its members at once."""
 
-    def __init__(self, model: str, policy: QueuePolicy, totals: QueueTotals) -> None:
+    def __init__(self, model: str, policy: QueuePolicy, totals: QueueTotals, *, by_deadline: bool = True) -> None:
         self._model = model
+        self._by_deadline = by_deadline
         self._policy = policy
         self._totals = totals
         self._drain = Drain()
-        self._classes: dict[int, _Class] = {}
+        self._classes: dict[int, WaitingClass] = {}
         self.rows = 0
         self.size_bytes = 0
 
@@ -88,11 +45,12 @@ class ModelQueue:
         return bool(self._classes)
 
     def __iter__(self) -> Iterator[Entry]:
-        """In the order of their places."""
-        classes = list(self._classes.values())
-        if len(classes) == 1:
-            return iter(classes[0].values())
-        return heapq.merge(*(entries.values() for entries in classes), key=lambda entry: entry.place)
+        """In turn: in the order of the places that they have."""
+        if len(self._classes) == 1:
+            (entries,) = self._classes.values()
+            return iter(entries)
+        placed = heapq.merge(*(entries.placed() for entries in self._classes.values()), key=itemgetter(0))
+        return (entry for _, entry in placed)
 
     def __contains__(self, entry: Entry) -> bool:
         return entry.request.request_id in self._classes.get(entry.priority, ())
@@ -127,42 +85,46 @@ class ModelQueue:
         """Who is served next, if anybody waits."""
         if len(self._classes) == 1:
             (entries,) = self._classes.values()
-            return next(iter(entries.values()))
-        heads = (next(iter(entries.values())) for entries in self._classes.values())
-        return min(heads, key=lambda entry: entry.place, default=None)
+            return entries.first
+        first = min(self._classes.values(), key=attrgetter("first_place"), default=None)
+        return None if first is None else first.first
+
+    def place_of(self, entry: Entry) -> float:
+        """The place that somebody who waits has now."""
+        return self._classes[entry.priority].place_of(entry)
 
     @property
     def best_priority(self) -> int | None:
         """The highest priority (the lowest number) that waits."""
         return min(self._classes, default=None)
 
-    def append(self, entry: Entry) -> None:
-        """Join behind those of the same priority."""
-        entries = self._class_of(entry)
-        entries[entry.request.request_id] = entry
-        entries.rows += entry.request.rows
+    def append(self, entry: Entry) -> bool:
+        """Join those of the same priority; whether some of them come later now than they did."""
         self._count(entry, 1)
+        return self._class_of(entry).join(entry)
 
     def put_back(self, entries: list[Entry]) -> None:
         """Return accepted entries to their places. They were admitted once: no bound applies."""
         for entry in entries:
-            self.append(entry)
-        for priority in {entry.priority for entry in entries}:
-            for entry in sorted(self._classes[priority].values(), key=_order):
-                self._classes[priority].move_to_end(entry.request.request_id)
+            self._count(entry, 1)
+            self._class_of(entry).rejoin(entry)
 
-    def _class_of(self, entry: Entry) -> _Class:
+    def _class_of(self, entry: Entry) -> WaitingClass:
         entries = self._classes.get(entry.priority)
         if entries is None:
-            entries = self._classes[entry.priority] = _Class()
+            entries = self._classes[entry.priority] = WaitingClass(by_deadline=self._by_deadline)
         return entries
 
-    def rows_before(self, priority: int) -> int:
-        """Rows of those who wait at a priority or a higher one."""
-        if len(self._classes) == 1:
-            (waiting,) = self._classes
-            return self.rows if waiting <= priority else 0
-        return sum(entries.rows for waiting, entries in self._classes.items() if waiting <= priority)
+    def rows_before(self, priority: int, deadline_s: float) -> int:
+        """Rows of those who would have their turn before a request that came now: of a higher priority, and of the same
+        with an earlier deadline."""
+        rows = 0
+        for waiting, entries in self._classes.items():
+            if waiting < priority:
+                rows += entries.rows
+            elif waiting == priority:
+                rows += entries.rows_before(deadline_s)
+        return rows
 
     def displaced_by(self, request: InferenceRequest, priority: int) -> list[Entry]:
         """Who would have to leave so that a request of higher priority finds room; empty where that is not enough.
@@ -175,7 +137,7 @@ class ModelQueue:
         for waiting in sorted(self._classes, reverse=True):
             if waiting <= priority:
                 break
-            for entry in reversed(self._classes[waiting].values()):
+            for entry in reversed(self._classes[waiting]):
                 if rows <= 0 and size_bytes <= 0:
                     return leaving
                 if entry.steps == 0 and entry.attempts == 0:
@@ -187,8 +149,7 @@ class ModelQueue:
     def remove(self, entry: Entry) -> None:
         """Take one entry out. Raises KeyError if it does not wait here."""
         entries = self._classes[entry.priority]
-        del entries[entry.request.request_id]
-        entries.rows -= entry.request.rows
+        entries.remove(entry)
         if not entries:
             del self._classes[entry.priority]
         self._count(entry, -1)
@@ -208,7 +169,7 @@ class ModelQueue:
         assert self.rows == sum(entry.request.rows for entry in self)
         assert self.size_bytes == sum(entry.request.size_bytes for entry in self)
         for entries in self._classes.values():
-            assert entries.rows == sum(entry.request.rows for entry in entries.values())
+            entries.check_integrity()
 
 
 class _Waiting(Protocol):
@@ -239,7 +200,3 @@ def _full(
         figures = ("bytes", waiting.size_bytes, request.size_bytes, bounds.max_bytes)
     unit, now_waiting, asked, limit = figures
     return QueueFull(model, unit=unit, waiting=now_waiting, asked=asked, limit=limit, retry_after_s=retry_after_s)
-
-
-def _order(entry: Entry) -> tuple[float, int]:
-    return entry.place, entry.request.request_id

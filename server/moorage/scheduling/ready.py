@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 from moorage.domain.model import ModelKey
 from moorage.scheduling.claims import Claim
+from moorage.scheduling.entries import Entry
 from moorage.scheduling.placement import most_workspace_bytes
-from moorage.scheduling.queue import Entry
 from moorage.scheduling.records import ModelRecord
 from moorage.scheduling.requests import Requests
 from moorage.scheduling.room import Room, Turn

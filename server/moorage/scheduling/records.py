@@ -9,8 +9,9 @@ from moorage.scheduling.actions import Run
 from moorage.scheduling.budget import Lease
 from moorage.scheduling.ceilings import RowCeiling
 from moorage.scheduling.company import Company
+from moorage.scheduling.entries import Entry
 from moorage.scheduling.estimates import RunSeconds
-from moorage.scheduling.queue import Entry, ModelQueue, QueueTotals
+from moorage.scheduling.queue import ModelQueue
 from moorage.scheduling.rates import RateLimit
 from moorage.scheduling.semaphore import MemorySemaphore
 from moorage.scheduling.usage import Usage
@@ -164,13 +165,13 @@ class ModelRecord:
 
 
 def new_model(
-    key: ModelKey, spec: ModelSpec, footprint: Footprint, share: SharePolicy, totals: QueueTotals
+    key: ModelKey, spec: ModelSpec, footprint: Footprint, share: SharePolicy, queue: ModelQueue
 ) -> ModelRecord:
     """A model that is known and not in memory."""
     return ModelRecord(
         key=key,
         spec=spec,
-        queue=ModelQueue(key.name, spec.queue, totals),
+        queue=queue,
         rate=RateLimit(key.name, spec.rate) if spec.rate != RatePolicy() else None,
         company=Company(),
         seconds=RunSeconds(),

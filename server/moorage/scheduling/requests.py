@@ -12,9 +12,9 @@ from moorage.domain.model import ModelState
 from moorage.domain.request import InferenceRequest
 from moorage.scheduling.actions import Fail
 from moorage.scheduling.admission import fitting_rows, never_fits, refusal
+from moorage.scheduling.entries import Entry, Leaving
 from moorage.scheduling.policy import Waiting
 from moorage.scheduling.prospects import cannot_be_met, needs_a_look
-from moorage.scheduling.queue import Entry, Leaving
 from moorage.scheduling.records import ModelRecord
 from moorage.scheduling.splitting import split
 from moorage.scheduling.state import State
@@ -46,15 +46,15 @@ class Requests:
         entry = self._entry(model, request)
         self._state.entries[request.request_id] = entry
         self._state.timers.add(request.deadline_s, RequestDue(request.request_id))
-        model.queue.append(entry)
+        overtakes = model.queue.append(entry)
         if rows < request.rows:
             self.split(model, entry, rows)
         model.usage.note(now)
         if model.spec.max_batch_size > 1:
             model.company.arrived(now)
         self._state.touch(model)
-        if model.device is not None and model.key in self._state.devices[model.device].short:
-            self._state.stir(model.device)  # It may need more now, or have a better right, at the same place.
+        if model.device is not None and (overtakes or model.key in self._state.devices[model.device].short):
+            self._state.stir(model.device)  # It may need more or less now, or have a better right, at the same place.
         return None
 
     def _run_rows(self, model: ModelRecord, rows: int, now: float) -> int:

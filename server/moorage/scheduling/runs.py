@@ -9,9 +9,9 @@ from moorage.scheduling.actions import Execute, Run, StepPlan, Succeed
 from moorage.scheduling.batching import form_batch, halves
 from moorage.scheduling.budget import LeaseKind
 from moorage.scheduling.ceilings import RowCeiling
+from moorage.scheduling.entries import Entry
 from moorage.scheduling.placement import most_workspace_bytes
 from moorage.scheduling.prospects import late_already
-from moorage.scheduling.queue import Entry
 from moorage.scheduling.records import ModelRecord
 from moorage.scheduling.requests import Requests
 from moorage.scheduling.splitting import note_computed

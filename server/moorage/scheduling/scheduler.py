@@ -22,6 +22,7 @@ from moorage.scheduling.loads import Loads
 from moorage.scheduling.losses import Losses
 from moorage.scheduling.patience import Patience
 from moorage.scheduling.policy import MOORAGE, Policy
+from moorage.scheduling.queue import ModelQueue
 from moorage.scheduling.ready import Ready
 from moorage.scheduling.records import ModelRecord, new_model
 from moorage.scheduling.requests import Requests
@@ -172,7 +173,10 @@ class Scheduler:
     def _model_registered(self, event: events.ModelRegistered, now: float) -> None:
         assert event.key not in self.state.models, f"{event.key} registered twice"
         share = self._shares.inherited(event.key, event.spec)
-        self.state.models[event.key] = new_model(event.key, event.spec, event.footprint, share, self.state.waiting)
+        queue = ModelQueue(
+            event.key.name, event.spec.queue, self.state.waiting, by_deadline=self.state.policy.by_priority
+        )
+        self.state.models[event.key] = new_model(event.key, event.spec, event.footprint, share, queue)
 
     def _model_loaded(self, event: events.ModelLoaded, now: float) -> None:
         model = self._building.loaded(event.key, event.weights_bytes, event.load_s, now)

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from moorage.domain.pieces import pieces_of
-from moorage.scheduling.queue import Entry
+from moorage.scheduling.entries import Entry
 from moorage.scheduling.state import State
 
 

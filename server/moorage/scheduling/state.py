@@ -8,10 +8,11 @@ from moorage.domain.model import TRANSITIONS, ModelKey, ModelState
 from moorage.scheduling.actions import Action, ModelChanged, Run
 from moorage.scheduling.budget import DeviceBudget, Lease
 from moorage.scheduling.claims import Claim
+from moorage.scheduling.entries import Entry
 from moorage.scheduling.fairness import Returning, WaitingWeight
 from moorage.scheduling.line import Line
 from moorage.scheduling.policy import MOORAGE, Policy, Waiting
-from moorage.scheduling.queue import Entry, QueueTotals
+from moorage.scheduling.queue import QueueTotals
 from moorage.scheduling.records import ModelRecord, WorkerRecord, WorkerState
 from moorage.scheduling.timers import Timers
 
@@ -184,11 +185,13 @@ class State:
 
         Places count in seconds, and who comes later has a later one by as much.
         """
-        place, early_s = self.place_of(model, entry), model.due_s - entry.request.arrived_s
+        own_place, early_s = self.place_of(model, entry), model.due_s - entry.request.arrived_s
+        place = model.queue.place_of(entry) if self.policy.by_priority else own_place
+        early_s -= place - own_place
         return place + early_s if early_s > 0 else place
 
     def place_of(self, model: ModelRecord, entry: Entry) -> float:
-        """The place that a request came in at, which counts where it runs."""
+        """The place that a request runs at."""
         if self.policy.by_priority:
             return entry.place
         return self.place(model, entry.request.arrived_s, entry.priority)

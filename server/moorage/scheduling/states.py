@@ -3,7 +3,7 @@
 from moorage.domain.model import ModelKey, ModelState, Preemption
 from moorage.scheduling.actions import Drop, Suspend
 from moorage.scheduling.budget import LeaseKind
-from moorage.scheduling.queue import Entry, Leaving
+from moorage.scheduling.entries import Entry, Leaving
 from moorage.scheduling.records import ModelRecord, WorkerState
 from moorage.scheduling.state import State
 from moorage.scheduling.timers import StatesDue

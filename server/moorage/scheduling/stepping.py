@@ -7,9 +7,9 @@ from moorage.domain.model import ModelState
 from moorage.domain.request import StepResult
 from moorage.scheduling.actions import Run, StepPlan, SucceedStepped
 from moorage.scheduling.budget import LeaseKind
+from moorage.scheduling.entries import Entry
 from moorage.scheduling.events import StepFinished
 from moorage.scheduling.placement import expected_state_bytes
-from moorage.scheduling.queue import Entry
 from moorage.scheduling.records import ModelRecord
 from moorage.scheduling.requests import Requests
 from moorage.scheduling.runs import MayJoin, Runs

@@ -5,7 +5,7 @@ from moorage.domain.request import RunResult
 from moorage.engine.gathering import GATHER_S, PEAK_S, QUICK_RUN_NS, Gathering
 from moorage.scheduling.actions import Run
 from moorage.scheduling.budget import Lease, LeaseKind
-from moorage.scheduling.queue import Entry
+from moorage.scheduling.entries import Entry
 from tests.support.scheduling import MODEL, make_request
 
 QUICK = RunResult((), 0, 1000, 0)

@@ -3,7 +3,7 @@ import pytest
 from moorage.domain.model import ModelSpec
 from moorage.scheduling import events
 from moorage.scheduling.batching import form_batch, halves
-from moorage.scheduling.queue import Entry
+from moorage.scheduling.entries import Entry
 from moorage.scheduling.workspaces import Workspaces
 from tests.support.core import Core
 from tests.support.scheduling import make_request, make_spec

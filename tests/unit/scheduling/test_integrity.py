@@ -7,7 +7,7 @@ import pytest
 
 from moorage.domain.model import ModelKey, ModelState
 from moorage.scheduling.budget import LeaseKind
-from moorage.scheduling.queue import Entry, Leaving
+from moorage.scheduling.entries import Entry, Leaving
 from moorage.scheduling.records import WorkerState
 from moorage.scheduling.state import State
 from tests.support.core import Core

@@ -34,7 +34,7 @@ def figures(core: Core) -> tuple[float, float, float]:
 def test_the_rest_of_the_run_the_runs_before_and_its_own_must_fit() -> None:
     core = knowing(1.0)
     core.ask(1)
-    core.ask(2)
+    ask(core, 2, 2.5)
     core.now += 0.25
     assert ask(core, 3, 2.7) == ["fail 3: DeadlineUnmeetable"]
     assert figures(core) == pytest.approx((1.75, 0.0, 1.0))
@@ -45,10 +45,22 @@ def test_the_rest_of_the_run_the_runs_before_and_its_own_must_fit() -> None:
     assert ask(core, 4, 2.8) == []
 
 
+def test_who_is_due_later_is_not_waited_for() -> None:
+    core = knowing(1.0)
+    core.ask(1)
+    core.ask(2)
+    assert ask(core, 3, 1.9) == ["fail 3: DeadlineUnmeetable"]
+    assert figures(core) == pytest.approx((1.0, 0.0, 1.0))
+    assert ask(core, 4, 2.1) == []
+    assert ask(core, 5, 2.9) == ["fail 5: DeadlineUnmeetable"]
+    core.now += 1.0
+    assert core.finish(4) == ["succeed 1", "execute 4"]
+
+
 def test_who_can_share_a_run_waits_for_none_before_it() -> None:
     core = knowing(1.0, rows=4, max_batch_size=4)
     core.ask(1, rows=4)
-    core.ask(2, rows=2)
+    ask(core, 2, 1.9, rows=2)
     assert ask(core, 3, 1.9, rows=2) == ["fail 3: DeadlineUnmeetable"]
     assert figures(core) == pytest.approx((1.0, 0.0, 1.0))
     assert ask(core, 4, 2.0, rows=2) == []
@@ -92,7 +104,7 @@ def test_a_model_that_became_slower_is_looked_at_anew() -> None:
         core.finish(run_id)
         core.ask(100 + run_id)
         core.ask(200 + run_id)
-    assert ask(core, 999, 5.0) == ["fail 999: DeadlineUnmeetable"]
+    assert ask(core, 999, 1.5) == ["fail 999: DeadlineUnmeetable"]
 
 
 def test_who_would_be_late_when_their_turn_comes_is_not_computed() -> None:
@@ -147,5 +159,8 @@ def test_work_of_lower_priority_is_not_waited_for() -> None:
     deadline_s = core.now + 2.1
     urgent = make_request(4, arrived_s=core.now, deadline_s=deadline_s, priority=1)
     assert core.arrive(urgent) == []
-    last = make_request(5, arrived_s=core.now, deadline_s=core.now + 3.9, priority=5)
-    assert core.arrive(last) == ["fail 5: DeadlineUnmeetable"]
+    for number in (5, 6):
+        waiting = make_request(number, arrived_s=core.now, deadline_s=core.now + 4.1, priority=5)
+        assert core.arrive(waiting) == []
+    last = make_request(7, arrived_s=core.now, deadline_s=core.now + 4.1, priority=5)
+    assert core.arrive(last) == ["fail 7: DeadlineUnmeetable"]

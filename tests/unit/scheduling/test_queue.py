@@ -1,7 +1,8 @@
 import pytest
 
 from moorage.domain.model import QueuePolicy
-from moorage.scheduling.queue import Entry, ModelQueue, QueueTotals
+from moorage.scheduling.entries import Entry
+from moorage.scheduling.queue import ModelQueue, QueueTotals
 from tests.support.core import Core
 from tests.support.scheduling import make_request, make_spec
 
@@ -53,6 +54,70 @@ def test_places_are_kept_across_priorities() -> None:
     queue.check_integrity()
 
 
+def due(request_id: int, deadline_s: float, *, priority: int = 3, place: float | None = None, rows: int = 1) -> Entry:
+    place = request_id if place is None else place
+    return Entry(make_request(request_id, rows=rows, deadline_s=deadline_s), priority=priority, place=place)
+
+
+def test_the_earliest_deadline_goes_first_at_the_earliest_place() -> None:
+    queue = queue_of(due(1, 30.0), due(2, 20.0), due(3, 20.0), due(4, 10.0, rows=5))
+    assert ids(queue) == [4, 2, 3, 1]
+    assert [queue.place_of(each) for each in queue] == [1.0, 2.0, 3.0, 4.0]
+    first = queue.head
+    assert first is not None
+    queue.remove(first)
+    assert first.place == 1.0
+    assert [(each.request.request_id, queue.place_of(each)) for each in queue] == [(2, 2.0), (3, 3.0), (1, 4.0)]
+    queue.check_integrity()
+
+
+def test_a_deadline_is_of_no_weight_among_priorities() -> None:
+    queue = queue_of(due(1, 90.0, priority=1), due(2, 50.0, priority=2), due(3, 10.0, priority=2, place=0.5))
+    assert ids(queue) == [3, 1, 2]
+    assert queue.append(due(4, 5.0, priority=2, place=4.0))
+    assert ids(queue) == [4, 1, 3, 2]
+    assert [queue.place_of(each) for each in queue] == [0.5, 1.0, 2.0, 4.0]
+    assert not queue.append(due(5, 60.0, priority=2))
+    assert ids(queue) == [4, 1, 3, 2, 5]
+
+
+def test_who_was_in_a_run_goes_before_any_deadline() -> None:
+    begun = due(1, 90.0)
+    queue = queue_of(begun, due(2, 50.0))
+    assert ids(queue) == [2, 1]
+    queue.remove(begun)
+    assert begun.place == 2.0
+    begun.attempts = 1
+    queue.put_back([begun])
+    assert ids(queue) == [1, 2]
+    assert [queue.place_of(each) for each in queue] == [1.0, 2.0]
+    queue.check_integrity()
+
+
+def test_whoever_leaves_takes_the_place_along_that_they_had() -> None:
+    overtaken, last = due(1, 30.0), due(2, 10.0)
+    queue = queue_of(overtaken, last)
+    queue.remove(overtaken)
+    assert (overtaken.place, queue.place_of(last)) == (2.0, 1.0)
+
+
+def test_rows_before_a_deadline() -> None:
+    queue = queue_of(due(1, 30.0, rows=1), due(2, 10.0, rows=2), due(3, 90.0, rows=4, priority=2))
+    assert [queue.rows_before(3, deadline_s) for deadline_s in (5.0, 10.0, 29.0, 30.0, 31.0)] == [4, 6, 6, 7, 7]
+    assert queue.rows_before(2, 5.0) == 0
+
+
+def test_deadlines_do_not_count_where_they_are_not_to() -> None:
+    queue = ModelQueue("m", QueuePolicy(), QueueTotals(1000, 1000), by_deadline=False)
+    begun = due(3, 1.0, place=0.5)
+    begun.attempts = 1
+    assert not queue.append(due(1, 30.0))
+    assert not queue.append(due(2, 20.0))
+    queue.put_back([begun])
+    assert ids(queue) == [3, 1, 2]
+    assert queue.rows_before(3, 0.0) == 3
+
+
 def test_an_empty_queue_has_no_head() -> None:
     queue = queue_of()
     assert (queue.head, queue.best_priority, list(queue), bool(queue)) == (None, None, [], False)
@@ -76,9 +141,9 @@ def test_bounds(waiting: Entry | None, rows: int, size_bytes: int, refused_for: 
 
 def test_rows_before_are_those_of_the_same_priority_or_a_higher_one() -> None:
     queue = queue_of(entry(1, rows=2, priority=2), entry(2, rows=3, priority=4))
-    assert [queue.rows_before(priority) for priority in (1, 2, 3, 4, 5)] == [0, 2, 2, 5, 5]
+    assert [queue.rows_before(priority, 1000.0) for priority in (1, 2, 3, 4, 5)] == [0, 2, 2, 5, 5]
     queue.remove(next(iter(queue)))
-    assert [queue.rows_before(priority) for priority in (1, 3, 4)] == [0, 0, 3]
+    assert [queue.rows_before(priority, 1000.0) for priority in (1, 3, 4)] == [0, 0, 3]
 
 
 def test_the_last_of_the_lowest_priority_leave_for_a_higher_one() -> None:

@@ -6,7 +6,7 @@ from moorage.domain.model import ModelKey
 from moorage.domain.request import InferenceRequest, StepResult
 from moorage.scheduling import actions, events
 from moorage.scheduling.budget import Lease, LeaseKind
-from moorage.scheduling.queue import Entry
+from moorage.scheduling.entries import Entry
 from moorage.simulation.agenda import Agenda
 from moorage.simulation.devices import number_devices
 from moorage.simulation.errors import SimulationError

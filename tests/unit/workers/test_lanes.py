@@ -12,8 +12,8 @@ from moorage.domain.request import InferenceRequest, StepResult
 from moorage.domain.tensor import Datatype, InputTensor
 from moorage.scheduling.actions import Run, StepPlan
 from moorage.scheduling.budget import Lease, LeaseKind
+from moorage.scheduling.entries import Entry
 from moorage.scheduling.events import Event, StepFinished
-from moorage.scheduling.queue import Entry
 from moorage.workers import framing, segment
 from moorage.workers.lane_messages import ExecuteStep, FromLane, Stepped, SteppedMember
 from moorage.workers.lanes import Lane

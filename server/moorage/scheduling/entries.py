@@ -1,0 +1,46 @@
+"""A request on its way through the core."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from moorage.domain.request import InferenceRequest
+from moorage.scheduling.budget import Lease
+
+
+class Leaving(StrEnum):
+    """Where a stepped request's state is on its way to: the host, or nowhere."""
+
+    SUSPEND = "suspend"
+    DROP = "drop"
+
+
+@dataclass(slots=True, eq=False)
+class Entry:
+    """An accepted request on its way.
+
+    priority: its own, or its model's. place: in the order of those who wait: that at which it came in and, from when
+    it is taken out of its queue, the one that it had there.
+    attempts: workers that died under it. cohort: of a failed run, those who are tried again together, and with nobody
+    else; 0 for who may share a run with anybody.
+    preemptions: how often it gave way. steps: how many it has behind it. kept_bytes: of state after the last one.
+    state, host: memory of its state, where it is stepped and has begun. leaving: the state is on its way out; told:
+    its worker knows.
+    """
+
+    request: InferenceRequest
+    priority: int = 3
+    place: float = 0.0
+    attempts: int = 0
+    cohort: int = 0
+    preemptions: int = 0
+    steps: int = 0
+    kept_bytes: int = 0
+    state: Lease | None = None
+    host: Lease | None = None
+    leaving: Leaving | None = None
+    told: bool = False
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether it was in a run, or is a part of what was."""
+        return bool(self.cohort or self.attempts or self.preemptions or self.steps)

@@ -169,11 +169,11 @@ class Call:
     def __init__(self, future: Any) -> None:
         self._future = future
         self._began_s = time.monotonic()
-        self._ended_s = 0.0
+        self.ended_s = 0.0
         future.add_done_callback(self._end)
 
     def _end(self, _: object) -> None:
-        self._ended_s = time.monotonic()
+        self.ended_s = time.monotonic()
 
     @property
     def is_done(self) -> bool:
@@ -192,7 +192,7 @@ class Call:
     @property
     def seconds(self) -> float:
         """How long the call took, or has taken so far."""
-        return (self._ended_s or time.monotonic()) - self._began_s
+        return (self.ended_s or time.monotonic()) - self._began_s
 
 
 @contextmanager

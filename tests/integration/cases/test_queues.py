@@ -64,6 +64,24 @@ def test_a_flood_is_refused_and_the_other_model_feels_nothing(watched: SharedSer
     eventually(lambda: "waiting" not in calls.index()["narrow"].reason, within_s=1.0, what="nobody waits")
 
 
+def test_who_is_due_first_is_served_first(watched: SharedServer) -> None:
+    """Of one model, whoever came first, and by the `timeout` parameter as by the call's own deadline."""
+    calls = watched.calls
+    first = calls.start(request_of("narrow", rows_of(1), parameters={"delay_ms": 300}))
+    eventually(lambda: _running(watched, "narrow"), what="it runs")
+    late = [_due_after(watched, delay_s) for delay_s in (40, 20, 30)]
+    last = calls.start(request_of("narrow", rows_of(1), parameters={"delay_ms": 50}), 10.0)
+    under_way = [first, *late, last]
+    assert not [call for call in under_way if isinstance(call.outcome(), Failure)]
+    in_order = sorted(under_way, key=lambda call: call.ended_s)
+    assert [under_way.index(call) for call in in_order] == [0, 4, 2, 3, 1]
+
+
+def _due_after(watched: SharedServer, timeout_s: int) -> Call:
+    parameters: dict[str, bool | int | float | str] = {"delay_ms": 50, "timeout": timeout_s * _MICROSECONDS}
+    return watched.calls.start(request_of("narrow", rows_of(1), parameters=parameters))
+
+
 def test_more_than_the_rate_limit_is_refused_before_it_waits_and_told_when_to_come_back(watched: SharedServer) -> None:
     calls = watched.calls
     outcomes = [call.outcome() for call in [calls.start(request_of("limited", rows_of(1))) for _ in range(20)]]

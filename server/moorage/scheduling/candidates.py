@@ -221,7 +221,8 @@ class Candidates:
             return []
         if not self._can_leave(model, claim) or self.may_go(model, claim):
             return []
-        if head.priority < claim.priority or self._state.waiting_place(model, head) < claim.place:
+        best = model.queue.best_priority
+        if best is None or best < claim.priority or self._state.waiting_place(model, head) < claim.place:
             return []
         if model.state is ModelState.RESIDENT:
             return [self._weights_victim(Way.EVICT, model, self.freed_bytes(model), now)]

@@ -46,16 +46,26 @@ class Requests:
         entry = self._entry(model, request)
         self._state.entries[request.request_id] = entry
         self._state.timers.add(request.deadline_s, RequestDue(request.request_id))
-        overtakes = model.queue.append(entry)
+        self._join(model, entry)
         if rows < request.rows:
             self.split(model, entry, rows)
         model.usage.note(now)
         if model.spec.max_batch_size > 1:
             model.company.arrived(now)
         self._state.touch(model)
-        if model.device is not None and (overtakes or model.key in self._state.devices[model.device].short):
-            self._state.stir(model.device)  # It may need more or less now, or have a better right, at the same place.
         return None
+
+    def _join(self, model: ModelRecord, entry: Entry) -> None:
+        """Wait in the model's queue. At the same place in line, it may need another run now, or may pass somebody who
+        is short of memory."""
+        device = self._state.devices[model.device] if model.device is not None else None
+        if device is None or not device.short:
+            model.queue.append(entry)
+            return
+        best = model.queue.best_priority
+        overtakes = model.queue.append(entry)
+        if overtakes or model.key in device.short or (best is not None and entry.priority < best):
+            self._state.stir(device.name)
 
     def _run_rows(self, model: ModelRecord, rows: int, now: float) -> int:
         """How many rows of a request of a model that splits them a run may have now."""

@@ -158,12 +158,12 @@ def test_a_deadline_that_can_not_be_met_is_told_at_once_with_the_figures(watched
         calls.infer(slow)
     before = calls.statistics()["narrow"].execution_count
     first, second = calls.start(slow), calls.start(slow)
-    hasty = calls.start(slow, 0.7).outcome()
+    hasty = calls.start(slow, 0.5).outcome()  # before the second, which is due later
     assert isinstance(hasty, Failure)
     assert (hasty.code, hasty.reason) == ("DEADLINE_EXCEEDED", "DEADLINE_CANNOT_BE_MET")
     assert "deadline cannot be met" in hasty.message
     assert float(hasty.figures["run_s"]) == pytest.approx(0.3, rel=0.2)
-    assert float(hasty.figures["wait_s"]) == pytest.approx(0.6, rel=0.3)
+    assert float(hasty.figures["wait_s"]) == pytest.approx(0.3, rel=0.3)
     assert hasty.seconds < 0.2
     assert not first.is_done
     patient = calls.start(slow, 5.0)

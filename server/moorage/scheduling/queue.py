@@ -35,6 +35,8 @@ class ModelQueue:
         self._totals = totals
         self._drain = Drain()
         self._classes: dict[int, WaitingClass] = {}
+        # One that is empty, for the next who comes: most of the time nobody waits for long.
+        self._spare: WaitingClass | None = None
         self.rows = 0
         self.size_bytes = 0
 
@@ -48,7 +50,7 @@ class ModelQueue:
         """In turn: in the order of the places that they have."""
         if len(self._classes) == 1:
             (entries,) = self._classes.values()
-            return iter(entries)
+            return iter(entries.in_turn())
         placed = heapq.merge(*(entries.placed() for entries in self._classes.values()), key=itemgetter(0))
         return (entry for _, entry in placed)
 
@@ -112,7 +114,11 @@ class ModelQueue:
     def _class_of(self, entry: Entry) -> WaitingClass:
         entries = self._classes.get(entry.priority)
         if entries is None:
-            entries = self._classes[entry.priority] = WaitingClass(by_deadline=self._by_deadline)
+            entries, self._spare = (
+                self._spare if self._spare is not None else WaitingClass(by_deadline=self._by_deadline),
+                None,
+            )
+            self._classes[entry.priority] = entries
         return entries
 
     def rows_before(self, priority: int, deadline_s: float) -> int:
@@ -137,7 +143,7 @@ class ModelQueue:
         for waiting in sorted(self._classes, reverse=True):
             if waiting <= priority:
                 break
-            for entry in reversed(self._classes[waiting]):
+            for entry in reversed(list(self._classes[waiting].in_turn())):
                 if rows <= 0 and size_bytes <= 0:
                     return leaving
                 if entry.steps == 0 and entry.attempts == 0:
@@ -149,9 +155,11 @@ class ModelQueue:
     def remove(self, entry: Entry) -> None:
         """Take one entry out. Raises KeyError if it does not wait here."""
         entries = self._classes[entry.priority]
-        entries.remove(entry)
+        entries.leave(entry)
         if not entries:
             del self._classes[entry.priority]
+            entries.end()
+            self._spare = entries
         self._count(entry, -1)
         if self._drain.is_known and not self._classes:
             self._drain.emptied()

@@ -3,40 +3,32 @@
 import math
 from bisect import bisect_left, insort
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterable
 
 from moorage.scheduling.entries import Entry
 
 _Turn = tuple[float, float, int]
 
 
-class WaitingClass:
-    """Earliest deadline first, and first come among equals. Who was in a run before has their turn before all others.
+class WaitingClass(OrderedDict[int, Entry]):
+    """By request_id. Earliest deadline first, and first come among equals; who was in a run before goes before them.
 
     What a model may claim of its device goes by its places. These are the ones at which its requests came in, whoever
     of them has the turn: the first takes the first place, and so on. So no deadline of one model's requests is of
     weight for another model, and nobody who is overtaken holds a place for those who overtake them.
 
-    As long as everybody joins behind the others, as they do where all have the same time, it costs no more than
-    a first-come order does. From the first on who goes before somebody, and until the class is empty, everybody costs
+    As long as everybody joins behind the others, as they do where all have the same time, the order in which they came
+    is all that is kept. From the first on who goes before somebody, and until the class is empty, everybody costs
     a search and a move within arrays.
+
+    rows: of all of them.
     """
 
-    __slots__ = (
-        "_by_deadline",
-        "_entries",
-        "_latest_place",
-        "_latest_s",
-        "_order",
-        "_places",
-        "_rows",
-        "_turns",
-        "rows",
-    )
+    __slots__ = ("_by_deadline", "_latest_place", "_latest_s", "_order", "_places", "_rows", "_turns", "rows")
 
     def __init__(self, *, by_deadline: bool) -> None:
+        super().__init__()
         self._by_deadline = by_deadline
-        self._entries: OrderedDict[int, Entry] = OrderedDict()
         self._latest_place = self._latest_s = -math.inf
         self._turns: dict[int, _Turn] = {}
         # In turn, once somebody overtook: who they are, their rows, and the places.
@@ -45,32 +37,20 @@ class WaitingClass:
         self._places: list[float] = []
         self.rows = 0
 
-    def __len__(self) -> int:
-        return len(self._entries)
+    def in_turn(self) -> Iterable[Entry]:
+        """Not to be changed meanwhile."""
+        return self.values() if self._order is None else [entry for _, entry in self._order]
 
-    def __contains__(self, request_id: int) -> bool:
-        return request_id in self._entries
-
-    def __iter__(self) -> Iterator[Entry]:
-        """In turn."""
-        return iter(self._entries.values()) if self._order is None else (entry for _, entry in self._order)
-
-    def __reversed__(self) -> Iterator[Entry]:
-        """The last first."""
+    def placed(self) -> Iterable[tuple[float, Entry]]:
+        """In turn, everybody with the place that they have. Not to be changed meanwhile."""
         if self._order is None:
-            return reversed(self._entries.values())
-        return (entry for _, entry in reversed(self._order))
-
-    def placed(self) -> Iterator[tuple[float, Entry]]:
-        """In turn, everybody with the place that they have."""
-        if self._order is None:
-            return ((entry.place, entry) for entry in self._entries.values())
-        return zip(self._places, self, strict=True)
+            return ((entry.place, entry) for entry in self.values())
+        return zip(self._places, self.in_turn(), strict=True)
 
     @property
     def first(self) -> Entry:
         """Whose turn it is. Raises StopIteration where nobody waits."""
-        return next(iter(self._entries.values())) if self._order is None else self._order[0][1]
+        return next(iter(self.values())) if self._order is None else self._order[0][1]
 
     @property
     def first_place(self) -> float:
@@ -85,18 +65,19 @@ class WaitingClass:
         """Rows of those who would have their turn before somebody who came now."""
         if not self._by_deadline or deadline_s >= self._latest_s:
             return self.rows
-        return sum(self._rows[: bisect_left(self._in_turn(), ((deadline_s, math.inf, 0),))])
+        return sum(self._rows[: bisect_left(self._ordered(), ((deadline_s, math.inf, 0),))])
 
     def join(self, entry: Entry) -> bool:
         """Wait for the first run, having just arrived; whether somebody was overtaken."""
-        due_s = entry.request.deadline_s if self._by_deadline else 0.0
-        overtakes = due_s < self._latest_s or entry.place < self._latest_place
+        request, place = entry.request, entry.place
+        due_s = request.deadline_s if self._by_deadline else 0.0
+        overtakes = due_s < self._latest_s or place < self._latest_place
         if overtakes or self._order is not None:
             self._insert(entry, due_s)
         if not overtakes:
-            self._latest_s, self._latest_place = due_s, entry.place
-        self._entries[entry.request.request_id] = entry
-        self.rows += entry.request.rows
+            self._latest_s, self._latest_place = due_s, place
+        self[request.request_id] = entry
+        self.rows += request.rows
         return overtakes
 
     def rejoin(self, entry: Entry) -> None:
@@ -108,23 +89,29 @@ class WaitingClass:
             due_s = -math.inf
         self._insert(entry, due_s)
         self._latest_s, self._latest_place = max(self._latest_s, due_s), max(self._latest_place, entry.place)
-        self._entries[entry.request.request_id] = entry
+        self[entry.request.request_id] = entry
         self.rows += entry.request.rows
 
-    def remove(self, entry: Entry) -> None:
+    def leave(self, entry: Entry) -> None:
         """Wait no longer. Raises KeyError if it does not wait here."""
-        del self._entries[entry.request.request_id]
-        self.rows -= entry.request.rows
+        request = entry.request
+        del self[request.request_id]
+        self.rows -= request.rows
         if self._order is not None:
             index = self._index(entry)
-            del self._turns[entry.request.request_id], self._order[index], self._rows[index]
+            del self._turns[request.request_id], self._order[index], self._rows[index]
             entry.place = self._places.pop(index)
 
+    def end(self) -> None:
+        """Nobody waits: who comes next overtakes nobody."""
+        self._latest_place = self._latest_s = -math.inf
+        self._order = None
+
     def _index(self, entry: Entry) -> int:
-        return bisect_left(self._in_turn(), (self._turns[entry.request.request_id],))
+        return bisect_left(self._ordered(), (self._turns[entry.request.request_id],))
 
     def _insert(self, entry: Entry, due_s: float) -> None:
-        order = self._in_turn()
+        order = self._ordered()
         turn = (due_s, entry.place, entry.request.request_id)
         index = bisect_left(order, (turn,))
         self._turns[entry.request.request_id] = turn
@@ -132,25 +119,23 @@ class WaitingClass:
         self._rows.insert(index, entry.request.rows)
         insort(self._places, entry.place)
 
-    def _in_turn(self) -> list[tuple[_Turn, Entry]]:
+    def _ordered(self) -> list[tuple[_Turn, Entry]]:
         """Everybody in turn; up to now it was the order in which they came."""
         if self._order is None:
-            entries = self._entries.values()
             by_deadline = self._by_deadline
             self._turns = {
-                key: (entry.request.deadline_s if by_deadline else 0.0, entry.place, key)
-                for key, entry in self._entries.items()
+                key: (entry.request.deadline_s if by_deadline else 0.0, entry.place, key) for key, entry in self.items()
             }
-            self._order = list(zip(self._turns.values(), entries, strict=True))
-            self._rows = [entry.request.rows for entry in entries]
-            self._places = [entry.place for entry in entries]
+            self._order = list(zip(self._turns.values(), self.values(), strict=True))
+            self._rows = [entry.request.rows for entry in self.values()]
+            self._places = [entry.place for entry in self.values()]
         return self._order
 
     def check_integrity(self) -> None:
         """Raises AssertionError where what is kept of those who wait differs from them."""
-        entries = list(self)
+        entries = list(self.in_turn())
         assert self.rows == sum(entry.request.rows for entry in entries)
-        assert {entry.request.request_id: entry for entry in entries} == self._entries
+        assert {entry.request.request_id: entry for entry in entries} == dict(self)
         if self._order is None:
             return
         assert self._order == sorted(self._order, key=lambda item: item[0])

@@ -65,7 +65,8 @@ class WaitingClass(OrderedDict[int, Entry]):
         """Rows of those who would have their turn before somebody who came now."""
         if not self._by_deadline or deadline_s >= self._latest_s:
             return self.rows
-        return sum(self._rows[: bisect_left(self._ordered(), ((deadline_s, math.inf, 0),))])
+        count = bisect_left(self._ordered(), ((deadline_s, math.inf, 0),))
+        return sum(self._rows[:count])
 
     def join(self, entry: Entry) -> bool:
         """Wait for the first run, having just arrived; whether somebody was overtaken."""

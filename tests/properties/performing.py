@@ -78,6 +78,7 @@ class Performing:
             case actions.UnloadSettled(key):
                 self.unloads_asked.remove(key)
                 assert key not in self.scheduler.state.models
+                assert not any(model.understudy_of == key for model in self.scheduler.state.models.values())
                 assert not any(key in process.weights for process in self.processes.values())
             case actions.HoldSettled(hold_id, error):
                 self.holds_asked.discard(hold_id)
@@ -131,6 +132,8 @@ class Performing:
                 lease = self.scheduler.state.models[key].weights
                 assert lease is not None
                 process = self.processes[name]
+                if key.is_understudy:
+                    self.specs[key] = spec  # nobody registered it
                 assert process.up
                 assert not process.told_to_end
                 assert process.building is None

@@ -10,14 +10,23 @@ from moorage.domain.tensor import Datatype, TensorSpec, element_count
 
 
 class ModelKey(NamedTuple):
-    """One loaded thing. The generation tells a reloaded version from the one it replaces."""
+    """One loaded thing. The generation tells a reloaded version from the one it replaces.
+
+    It is negative of an understudy, which the scheduler made of a model for another device.
+    """
 
     name: str
     version: int
     generation: int = 0
 
     def __str__(self) -> str:
+        if self.generation < 0:
+            return f"{self.name}/{self.version}~{-self.generation}"
         return f"{self.name}/{self.version}" + (f"+{self.generation}" if self.generation else "")
+
+    @property
+    def is_understudy(self) -> bool:
+        return self.generation < 0
 
 
 class Loading(StrEnum):
@@ -224,6 +233,7 @@ class ModelSpec:
     fingerprint: changes when the files or the manifest change.
     weights_hint_bytes: size of the weight files on disk; 0 where there are none.
     weight: its share of its device's seconds, beside the weights of other models of the same priority.
+    fallback: the device that computes what finds no memory on those; empty for none.
     versions: which of the model's versions are offered: "latest", "all", or their numbers.
     profiles: runs that were measured before, by kind of device ("cpu", "cuda").
     warmup: runs that come before it is loaded, in their order.
@@ -240,6 +250,7 @@ class ModelSpec:
     load_timeout_s: float = 300.0
     isolation: Isolation = Isolation.SHARED
     devices: tuple[str, ...] = ("*",)
+    fallback: str = ""
     memory: MemoryPolicy = MemoryPolicy()
     queue: QueuePolicy = QueuePolicy()
     rate: RatePolicy = RatePolicy()

@@ -68,6 +68,9 @@ def _check_model(state: State, model: ModelRecord) -> None:
     assert model.run is None or model.state is ModelState.RESIDENT, f"{key}: runs while {model.state}"
     assert model.run is None or state.runs[model.run.run_id] is model.run
     assert model.closing == (key in state.closing)
+    assert not model.behind or key in state.awaiting
+    assert all(state.models[understudy].understudy_of == key for understudy in model.understudies.values())
+    assert model.understudy_of is None or key in state.models[model.understudy_of].understudies.values()
     assert key not in state.building or (model.state is ModelState.LOADING and model.weights is not None)
     assert not model.evicted or model.state in {ModelState.UNLOADING, ModelState.OFFLOADING}, f"{key}: {model.state}"
     leases = [model.weights, model.first_run, model.run.workspace if model.run else None]

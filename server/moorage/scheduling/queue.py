@@ -28,6 +28,7 @@ class Entry:
     priority: its own, or its model's. place: in the order of those who wait; it never changes.
     attempts: workers that died under it. cohort: of a failed run, those who are tried again together, and with nobody
     else; 0 for who may share a run with anybody.
+    tried: devices on which it found no memory by itself. made_room: others made way for it once.
     preemptions: how often it gave way. steps: how many it has behind it. kept_bytes: of state after the last one.
     state, host: memory of its state, where it is stepped and has begun. leaving: the state is on its way out; told:
     its worker knows.
@@ -38,6 +39,8 @@ class Entry:
     place: float = 0.0
     attempts: int = 0
     cohort: int = 0
+    tried: tuple[str, ...] = ()
+    made_room: bool = False
     preemptions: int = 0
     steps: int = 0
     kept_bytes: int = 0

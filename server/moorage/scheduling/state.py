@@ -120,6 +120,7 @@ class State:
     building: placed models that have their memory and wait for their worker to build them, in the order of asking.
     closing: models to forget once they are idle.
     touched: models of which something changed, so that their places in their device's lines are to be found anew.
+    awaiting: models whose next run waits for others to leave.
     stirred: devices on which something came free or somebody joined, so that those who wait are to be looked at again.
     """
 
@@ -137,6 +138,7 @@ class State:
     building: dict[ModelKey, None] = field(default_factory=dict)
     closing: dict[ModelKey, None] = field(default_factory=dict)
     touched: dict[ModelKey, None] = field(default_factory=dict)
+    awaiting: dict[ModelKey, None] = field(default_factory=dict)
     stirred: dict[str, None] = field(default_factory=dict)
     waiting: QueueTotals = field(init=False)
     timers: Timers = field(default_factory=Timers)
@@ -144,6 +146,7 @@ class State:
     draining: bool = False
     last_run_id: int = 0
     last_cohort: int = 0
+    last_understudy: int = 0
     last_piece_id: int = -(2**62)  # far below all ids of requests
 
     def __post_init__(self) -> None:
@@ -157,6 +160,8 @@ class State:
         model.reason = reason
         self.actions.append(ModelChanged(model.key))
         self.touch(model)
+        if self.awaiting:
+            self.touched.update(self.awaiting)
 
     def touch(self, model: ModelRecord) -> None:
         """Something of a model changed: what it waits for may be another thing now, or nothing."""

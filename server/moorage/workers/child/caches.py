@@ -52,6 +52,14 @@ class Caches:
         if not self._cap.keeps_cached and cached_bytes(self._device) > KEPT_BYTES:
             release_cached_blocks(self._device)
 
+    def ran_out(self) -> None:
+        """Call before the server hears of it, which may have the run tried again: all that is free is given back.
+
+        What failed may have left cycles behind, of exceptions and the frames that caught them.
+        """
+        gc.collect()
+        release_freed_memory(self._device)
+
     def copies_ended(self) -> None:
         """Host copies may have been given up: soon, give back what was pinned for them."""
         if self._cap.keeps_pinned or self._pinned_is_due:

@@ -1,0 +1,352 @@
+"""A run that finds no memory though the ledger had it: who makes way, and where else it is tried."""
+
+from moorage.domain.errors import DeadlineExceeded, MoorageError, OutOfMemory
+from moorage.domain.model import BatchingPolicy, Isolation, ModelKey, ModelSpec, SharePolicy
+from moorage.domain.request import StepResult
+from moorage.scheduling import events
+from moorage.scheduling.ceilings import FIRST_HOLD_S, MOST_HOLD_S, Spacing
+from moorage.scheduling.records import Counts
+from moorage.scheduling.state import Limits
+from tests.support.core import Core
+from tests.support.scheduling import MODEL, UNGUARDED, make_request, make_spec
+
+NO_MEMORY = OutOfMemory("a run")
+ON_CPU = ModelKey("model", 1, -1)
+SPLIT = BatchingPolicy(split_requests=True)
+
+
+def run_out(core: Core, run_id: int) -> list[str]:
+    return core.send(events.RunFailed(run_id, NO_MEMORY))
+
+
+def beside(core: Core, name: str = "idle", *, priority: int = 3, **others: object) -> ModelKey:
+    """A model that nobody asks for."""
+    return core.resident(make_spec(name, share=SharePolicy(priority=priority), **others))  # type: ignore[arg-type]
+
+
+def carded(limits: Limits = UNGUARDED, **capacity_bytes: int) -> Core:
+    return Core(limits, **(capacity_bytes or {"cuda:0": 100, "cpu": 100}))
+
+
+def on_a_card(core: Core, spec: ModelSpec | None = None) -> ModelKey:
+    return core.resident(spec or make_spec(devices=("cuda:0",), fallback="cpu"))
+
+
+def counted(core: Core) -> Counts:
+    counts = core.model().counts
+    counts.loads = counts.evictions = 0
+    return counts
+
+
+def error_of(core: Core) -> MoorageError:
+    (error,) = core.errors()
+    return error
+
+
+def test_idle_models_make_way_and_the_run_is_tried_again_whole() -> None:
+    core = Core(UNGUARDED)
+    core.resident(make_spec(max_batch_size=8))
+    idle = beside(core)
+    core.ask(1)
+    core.ask(2)
+    core.ask(3)
+    core.finish(1)
+    assert run_out(core, 2) == [f"unload {idle} on cpu"]
+    assert core.ask(4) == [], "nobody runs before they have left"
+    assert core.unloaded(idle) == ["execute 2 3"]
+    assert core.finish(3) == ["succeed 2 3", "execute 4"]
+    assert counted(core) == Counts(out_of_memory=1, oom_evicted=1)
+
+
+def test_it_is_halved_where_that_was_not_enough() -> None:
+    core = Core(UNGUARDED)
+    core.resident(make_spec(max_batch_size=8))
+    idle = beside(core)
+    for number in (1, 2, 3):
+        core.ask(number)
+    core.finish(1)
+    run_out(core, 2)
+    core.unloaded(idle)
+    assert run_out(core, 3) == ["execute 2"]
+    assert counted(core) == Counts(out_of_memory=2, oom_evicted=1, oom_halved=1)
+
+
+def test_as_many_make_way_as_free_what_it_was_to_take_the_least_worth_first() -> None:
+    core = Core(UNGUARDED, cpu=200)
+    core.resident(make_spec(fixed=15))
+    high = beside(core, "high", priority=2)
+    beside(core, "pinned")
+    core.share(SharePolicy(pinned=True), ModelKey("pinned", 1))
+    low, same, other = beside(core, "low", priority=5), beside(core, "same"), beside(core, "other")
+    core.ask(9, same)
+    core.finish(1, peak_bytes=0)
+    core.ask(1)
+    assert run_out(core, 2) == [f"unload {low} on cpu", f"unload {other} on cpu"]
+    assert core.model(high).weights is not None
+
+
+def test_nobody_makes_way_who_lives_in_another_process_on_the_host() -> None:
+    core = Core(UNGUARDED)
+    core.resident(make_spec(isolation=Isolation.DEDICATED))
+    beside(core)
+    core.ask(1)
+    assert run_out(core, 1) == ["fail 1: OutOfMemory"]
+
+
+def test_on_a_card_it_does_not_matter_in_which_process() -> None:
+    core = carded(cuda=100)
+    core.resident(make_spec(isolation=Isolation.DEDICATED))
+    idle = beside(core)
+    core.ask(1)
+    assert run_out(core, 1) == [f"unload {idle} on cuda"]
+
+
+def test_nobody_makes_way_who_came_lately_is_busy_or_of_higher_priority() -> None:
+    core = Core(Limits(min_residency_s=5.0))
+    core.resident(make_spec(max_batch_size=8))
+    beside(core, "high", priority=1)
+    busy = beside(core, "busy")
+    core.now = 10.0
+    core.ask(1, busy)
+    core.ask(2)
+    beside(core, "late")
+    assert run_out(core, 2) == ["fail 2: OutOfMemory"]
+
+
+def test_others_make_way_once_and_then_ever_more_seldom() -> None:
+    spacing = Spacing()
+    assert spacing.allows(0.0)
+    spacing.note(0.0)
+    assert not spacing.allows(FIRST_HOLD_S - 0.1)
+    spacing.note(FIRST_HOLD_S)
+    assert not spacing.allows(3 * FIRST_HOLD_S - 0.1)
+    now = 3 * FIRST_HOLD_S
+    for _ in range(20):
+        assert spacing.allows(now)
+        spacing.note(now)
+        now += MOST_HOLD_S
+    now += 2 * MOST_HOLD_S
+    spacing.note(now)
+    assert spacing.allows(now + FIRST_HOLD_S)
+
+
+def test_a_lost_worker_of_those_who_make_way_holds_up_nobody() -> None:
+    core = carded(cuda=100)
+    core.resident(make_spec())
+    idle = beside(core, isolation=Isolation.DEDICATED)
+    core.ask(1)
+    run_out(core, 1)
+    assert core.lose(f"cuda/{idle}")[:1] == ["execute 1"]
+
+
+def test_those_who_never_leave_hold_it_up_for_a_while_only() -> None:
+    core = Core(Limits(min_residency_s=0.0, max_unload_s=3.0))
+    core.resident(make_spec())
+    beside(core)
+    core.ask(1)
+    run_out(core, 1)
+    assert core.wait_until(3.0) == ["kill cpu"]
+    assert core.lose() == ["start cpu"]
+
+
+def test_what_finds_no_memory_is_computed_by_the_fallback() -> None:
+    core = carded()
+    on_a_card(core)
+    core.ask(1)
+    assert run_out(core, 1) == ["start cpu"]
+    assert core.up() == [f"load {ON_CPU} on cpu"]
+    assert core.ask(2) == ["execute 2"], "the others are served where they were"
+    assert core.loaded(ON_CPU) == ["execute 1"]
+    assert core.finish(3) == ["succeed 1"]
+    assert core.finish(2) == ["succeed 2"]
+    assert counted(core) == Counts(out_of_memory=1, oom_fallback=1)
+    assert not core.scheduler.state.entries
+
+
+def test_another_device_of_its_own_comes_first() -> None:
+    core = Core(UNGUARDED, **{"cuda:0": 100, "cuda:1": 90, "cpu": 100})
+    on_a_card(core, make_spec(devices=("cuda:*",), fallback="cpu"))
+    core.ask(1)
+    assert run_out(core, 1) == ["start cuda:1"]
+    core.up("cuda:1")
+    assert core.loaded(ON_CPU) == ["execute 1"]
+    assert run_out(core, 2) == ["start cpu"]
+    core.up()
+    assert core.loaded(ModelKey("model", 1, -2)) == ["execute 1"]
+    assert run_out(core, 3) == ["fail 1: OutOfMemory"]
+    told = "a run of 1 rows of model 'model' found no memory on cuda:0 nor on cuda:1 nor on cpu"
+    assert error_of(core).message == told
+    assert counted(core) == Counts(out_of_memory=3, oom_other_device=1, oom_fallback=1, oom_refused=1)
+
+
+def test_an_understudy_is_there_for_the_next_one() -> None:
+    core = carded()
+    on_a_card(core)
+    core.ask(1)
+    run_out(core, 1)
+    core.up()
+    core.loaded(ON_CPU)
+    core.finish(2)
+    core.ask(2)
+    assert run_out(core, 3) == ["execute 2"]
+
+
+def test_an_understudy_makes_way_like_any_other_model() -> None:
+    core = carded()
+    on_a_card(core)
+    core.ask(1)
+    run_out(core, 1)
+    core.up()
+    core.loaded(ON_CPU)
+    core.finish(2)
+    core.register(make_spec("large", weights=95, devices=("cpu",)))
+    assert core.load(ModelKey("large", 1)) == [f"unload {ON_CPU} on cpu"]
+
+
+def test_a_fallback_that_this_server_does_not_have_or_that_is_too_small_is_none() -> None:
+    for capacities in ({"cuda:0": 100}, {"cuda:0": 100, "cpu": 9}):
+        core = carded(**capacities)
+        on_a_card(core)
+        core.ask(1)
+        assert run_out(core, 1) == ["fail 1: OutOfMemory"]
+        assert "cuda:0" in error_of(core).message
+
+
+def test_where_the_fallback_can_t_be_had_the_caller_is_told_what_was_tried() -> None:
+    core = carded()
+    on_a_card(core)
+    core.ask(1)
+    run_out(core, 1)
+    core.up()
+    assert core.load_failed(ON_CPU) == ["fail 1: OutOfMemory"]
+    told = "a run of 1 rows of model 'model' found no memory on cuda:0; on cpu: failed to load model 'model': broken"
+    assert error_of(core).message == told
+    core.ask(2)
+    core.now += 100.0
+    assert run_out(core, 2) == [f"load {ON_CPU} on cpu"], "it is tried again"
+
+
+def test_a_model_that_raises_on_its_fallback_too_does_not_stand_alone() -> None:
+    core = carded()
+    on_a_card(core)
+    core.ask(1)
+    run_out(core, 1)
+    core.up()
+    core.loaded(ON_CPU)
+    assert core.fail(2) == ["fail 1: OutOfMemory"]
+    assert "on cpu: inference failed in model 'model', error id id" in error_of(core).message
+
+
+def test_its_deadline_and_its_caller_s_leaving_find_it_there() -> None:
+    core = carded()
+    on_a_card(core)
+    core.arrive(make_request(1, deadline_s=5.0))
+    run_out(core, 1)
+    core.ask(2)
+    run_out(core, 2)
+    assert core.cancel(2) == []
+    assert core.wait_until(5.0) == ["fail 1: DeadlineExceeded"]
+    assert isinstance(error_of(core), DeadlineExceeded)
+    core.up()
+    assert not core.scheduler.state.entries
+    assert core.model(ON_CPU).queue.rows == 0
+
+
+def test_pieces_go_there_one_by_one() -> None:
+    core = carded()
+    on_a_card(core, make_spec(devices=("cuda:0",), fallback="cpu", batching=SPLIT))
+    core.ask(1, rows=2)
+    assert run_out(core, 1) == ["execute 1[0:1]"]
+    assert run_out(core, 2) == ["execute 1[1:2]", "start cpu"]
+    core.up()
+    assert core.loaded(ON_CPU) == ["execute 1[0:1]"]
+    assert core.finish(4) == ["succeed 1[0:1]"]
+    assert core.finish(3) == ["succeed 1[1:2]"]
+    assert not core.scheduler.state.split
+
+
+def test_a_piece_that_is_refused_there_takes_the_others_along() -> None:
+    core = carded()
+    on_a_card(core, make_spec(devices=("cuda:0",), fallback="cpu", batching=SPLIT))
+    core.ask(1, rows=2)
+    run_out(core, 1)
+    run_out(core, 2)
+    run_out(core, 3)
+    core.up()
+    assert core.load_failed(ON_CPU) == ["fail 1: OutOfMemory"]
+    assert not core.scheduler.state.split
+    assert not core.scheduler.state.entries
+
+
+def test_a_stepped_request_begins_again_there() -> None:
+    core = carded()
+    on_a_card(core, make_spec(devices=("cuda:0",), fallback="cpu", steps=2, state=2))
+    core.ask(1)
+    core.step()
+    run = core.model().run
+    assert run is not None
+    exhausted = StepResult(1, done=False, state_bytes=0, error=NO_MEMORY)
+    assert core.send(events.StepFinished(run.run_id, (exhausted,))) == ["start cpu"]
+    core.up()
+    assert core.loaded(ON_CPU) == ["starting 1"]
+    assert core.step(ON_CPU) == ["step 1"]
+    assert core.step(ON_CPU, done=(1,)) == ["succeed 1"]
+    assert counted(core) == Counts(out_of_memory=1, oom_fallback=1)
+
+
+def test_its_queue_is_bounded() -> None:
+    core = carded()
+    spec = make_spec(devices=("cuda:0",), fallback="cpu", queue=make_spec().queue.__class__(max_rows=1))
+    on_a_card(core, spec)
+    core.ask(1)
+    run_out(core, 1)
+    core.ask(2)
+    assert run_out(core, 2) == ["fail 2: OutOfMemory"]
+
+
+def test_a_model_takes_its_understudies_along_once_they_are_done() -> None:
+    core = carded()
+    on_a_card(core)
+    core.ask(1)
+    run_out(core, 1)
+    core.up()
+    core.loaded(ON_CPU)
+    assert core.unload() == [f"unload {MODEL} on cuda:0"]
+    assert core.unloaded() == []
+    assert core.finish(2) == ["succeed 1", f"unload {ON_CPU} on cpu"]
+    assert core.unloaded(ON_CPU) == [f"unloaded {MODEL}"]
+    assert not core.scheduler.state.models
+
+
+def test_an_understudy_that_is_on_its_way_goes_as_soon_as_it_is_there() -> None:
+    core = carded()
+    on_a_card(core)
+    core.ask(1)
+    run_out(core, 1)
+    core.cancel(1)
+    core.up()
+    core.unload()
+    assert core.unloaded() == []
+    assert core.loaded(ON_CPU) == [f"unload {ON_CPU} on cpu"]
+    assert core.unloaded(ON_CPU) == [f"unloaded {MODEL}"]
+
+
+def test_an_understudy_that_is_nowhere_goes_at_once() -> None:
+    core = carded()
+    on_a_card(core)
+    core.ask(1)
+    run_out(core, 1)
+    core.up()
+    core.load_failed(ON_CPU)
+    core.unload()
+    assert core.unloaded() == [f"unloaded {MODEL}"]
+    assert not core.scheduler.state.models
+
+
+def test_a_card_s_priority_is_its_understudy_s() -> None:
+    core = carded()
+    on_a_card(core)
+    core.share(SharePolicy(priority=2, reserved_bytes=20, pinned=True))
+    core.ask(1)
+    run_out(core, 1)
+    assert core.model(ON_CPU).share == SharePolicy(priority=2)

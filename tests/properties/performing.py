@@ -202,18 +202,17 @@ class Performing:
             assert len(requests) == 1 or requests[0].batch_key is not None
             assert len({request.batch_key for request in requests}) == 1
             assert len(requests) == 1 or _input_bytes(requests) <= self.scheduler.state.limits.max_input_bytes
-            self._in_turn(run, requests)
+            self._in_turn(run)
         else:
             self._begin_step(process, run, run.step)
         process.runs[run.run_id] = run
 
-    def _in_turn(self, run: actions.Run, requests: list[InferenceRequest]) -> None:
+    def _in_turn(self, run: actions.Run) -> None:
         """A batch is the head of the queue: the highest priority of those who came first."""
-        entries = self.scheduler.state.entries
         behind = list(self.scheduler.state.models[run.key].queue)
-        last = max(entries[request.request_id].place for request in requests)
+        last = max(entry.place for entry in run.entries)
         # Age gives nobody a right against higher priority where memory is short.
-        highest = min(entries[request.request_id].priority for request in requests)
+        highest = min(entry.priority for entry in run.entries)
         assert all(entry.place >= last or entry.priority > highest for entry in behind), "somebody was passed over"
 
     def _begin_step(self, process: Process, run: actions.Run, step: actions.StepPlan) -> None:

@@ -137,8 +137,9 @@ class OutOfMemory(MemoryExhausted):
     tried: the devices where, in their order; empty where that is not told yet. then: what else came of it there.
     """
 
-    def __init__(self, what: str, tried: tuple[str, ...] = (), then: str = "") -> None:
-        super().__init__(what, device=tried[-1] if tried else "its device", needed_bytes=0, free_bytes=0)
+    def __init__(self, what: str, tried: tuple[str, ...] = (), then: str = "", holders: tuple[Held, ...] = ()) -> None:
+        device = tried[-1] if tried else "its device"
+        super().__init__(what, device=device, needed_bytes=0, free_bytes=0, holders=holders)
         self.tried = ", ".join(tried)
         self.args = (f"{what} found no memory on {' nor on '.join(tried) or 'its device'}{then and f'; {then}'}",)
 

@@ -1,4 +1,4 @@
-"""What is remembered of runs that ran out of memory: the same must not happen over and over, nor be assumed for ever."""
+"""What is remembered of runs that found no memory: the same must not happen over and over, nor be assumed for ever."""
 
 # So long the ceiling stays before it is raised for a try; twice as long each time that it turns out to be right.
 FIRST_HOLD_S = 30.0

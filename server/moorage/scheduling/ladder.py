@@ -1,8 +1,8 @@
 """What becomes of a run that found no memory though the ledger had it: step by step, from what costs least.
 
 Its worker has given back what it had cached. Idle models make way, and it is tried again whole; then in halves, each by
-itself, down to one row; then on another device, or the model's fallback (understudies.py); and only who finds none there
-either is refused.
+itself, down to one row; then on another device, or the model's fallback (understudies.py); and only who finds none
+there either is refused.
 """
 
 from moorage.domain.errors import MemoryExhausted, OutOfMemory
@@ -94,8 +94,8 @@ class Ladder:
 def _frees_for(model: ModelRecord, other: ModelRecord) -> bool:
     """Whether a model finds more memory once another has left their device.
 
-    A card's memory is one for all processes. On the host it is not a lack of that which a process is told of, but a bound
-    of its own, of its address space: only what lives in the same process counts.
+    A card's memory is one for all processes. On the host it is not for want of that that a process is told no, but for
+    a bound of its own, of its address space: only what lives in the same process counts.
     """
     assert model.device is not None
     return model.device.partition(":")[0] != "cpu" or other.worker == model.worker

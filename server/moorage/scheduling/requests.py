@@ -109,10 +109,22 @@ class Requests:
             self.refuse(model, entry, error)
         return True
 
-    def refuse_or_halve(self, model: ModelRecord, entry: Entry, error: MoorageError) -> None:
-        """Answer a waiting request that finds no room, or see whether half of it does."""
-        if not self.split(model, entry, entry.request.rows // 2):
+    def refuse_or_halve(self, model: ModelRecord, entry: Entry, error: MoorageError, now: float) -> None:
+        """Answer a waiting request that finds no room, or see whether half of it does, or all of it elsewhere."""
+        if not self.split(model, entry, entry.request.rows // 2) and not self._goes_elsewhere(model, entry, now):
             self.refuse(model, entry, error)
+
+    def _goes_elsewhere(self, model: ModelRecord, entry: Entry, now: float) -> bool:
+        """Whether a waiting request waits on another device from now on. Not where it would lose what it has done."""
+        if entry.steps or entry.host is not None or not self._understudies.take(model, entry, now):
+            return False
+        self._remove(model, entry)
+        return True
+
+    def send_elsewhere(self, model: ModelRecord, now: float) -> None:
+        """The model can't be had where it was to go: those who wait for it are computed elsewhere, if they can be."""
+        for entry in list(model.queue):
+            self._goes_elsewhere(model, entry, now)
 
     def fail_or_halve(self, model: ModelRecord, entry: Entry, error: MoorageError, now: float) -> None:
         """Answer one request that is in no queue with an error, or see whether half of it finds memory, or all of it
@@ -174,7 +186,7 @@ class Requests:
         """Answer one request that is in no queue with an error."""
         if self._state.is_open(entry):  # as above
             del self._state.entries[entry.request.request_id]
-            self._answer(entry.request, self._understudies.as_told(entry, error) if entry.tried else error)
+            self._answer(entry.request, self._understudies.as_told(entry, error))
 
     def _answer(self, request: InferenceRequest, error: MoorageError) -> None:
         """The first error of a piece is its request's, and ends the others."""

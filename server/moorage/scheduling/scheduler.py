@@ -11,6 +11,7 @@ from moorage.scheduling.actions import Action
 from moorage.scheduling.building import Building
 from moorage.scheduling.candidates import Candidates
 from moorage.scheduling.claims import Claim
+from moorage.scheduling.closing import Closing
 from moorage.scheduling.copies import Copies
 from moorage.scheduling.departures import ON_THE_MOVE, Departures
 from moorage.scheduling.dispatch import Dispatch
@@ -64,6 +65,7 @@ class Scheduler:
         self._states = States(state, self._workers)
         self._steps = Steps(state, self._requests, self._runs, self._states)
         self._departures = Departures(state, self._requests, self._workers, self._lines)
+        self._closing = Closing(state, self._departures)
         candidates = Candidates(state, self._states)
         self._ladder = Ladder(state, self._requests, self._runs, candidates, self._departures)
         self.room = Room(state, candidates, self._departures, self._states, self._workers)
@@ -86,7 +88,7 @@ class Scheduler:
             events.StatesDropped: lambda event, now: self._states.dropped(event.key, event.request_ids),
             events.ModelRegistered: self._model_registered,
             events.LoadRequested: lambda event, now: self._loads.request(event.key, now, may_evict=event.may_evict),
-            events.UnloadRequested: lambda event, now: self._departures.unload(event.key),
+            events.UnloadRequested: lambda event, now: self._closing.unload(event.key),
             events.ModelLoaded: self._model_loaded,
             events.ModelLoadFailed: lambda event, now: self._building.failed(event.key, event.error, now),
             events.ModelUnloaded: lambda event, now: self._departures.unloaded(event.key, event.retained_bytes),
@@ -135,7 +137,7 @@ class Scheduler:
         while True:
             if state.closing:
                 for key in tuple(state.closing):
-                    self._departures.close_if_idle(key, now)
+                    self._closing.close_if_idle(key, now)
             while state.touched:
                 key = next(iter(state.touched))
                 del state.touched[key]

@@ -1,12 +1,12 @@
 """Understudies: a model once more, on another device, for requests that found no memory on its own.
 
-An understudy is loaded when it is needed and put out like any other model. No request comes to it but from its model, and
-it goes with its model.
+An understudy is loaded when it is needed, and put out like any other model. No request comes to it but from its model,
+and it goes with that.
 """
 
 from dataclasses import replace
 
-from moorage.domain.errors import DeadlineExceeded, MoorageError, OutOfMemory, Preempted
+from moorage.domain.errors import DeadlineExceeded, MemoryExhausted, MoorageError, OutOfMemory, Preempted
 from moorage.domain.model import Footprint, Loading, ModelKey, ModelSpec, ModelState, RatePolicy, SharePolicy
 from moorage.scheduling.admission import never_fits, not_ready
 from moorage.scheduling.placement import elsewhere
@@ -29,14 +29,14 @@ class Understudies:
         return model if model.understudy_of is None else self._state.models[model.understudy_of]
 
     def take(self, model: ModelRecord, entry: Entry, now: float) -> bool:
-        """Have a request wait elsewhere that is in no queue and found no memory by itself; whether there is a place."""
+        """Have a request wait elsewhere that is in no queue and finds no memory by itself; whether there is a place."""
         assert model.device is not None
-        entry.tried += (model.device,)
         principal = self._principal(model)
-        for name in elsewhere(principal, self._state.devices, entry.tried):
+        tried = (*entry.tried, model.device)
+        for name in elsewhere(principal, self._state.devices, tried):
             understudy = self._on(principal, name, now)
             if self._takes(understudy, entry, now):
-                self._move(entry, understudy, now)
+                self._move(entry, understudy, tried, now)
                 if name == principal.spec.fallback:
                     principal.counts.oom_fallback += 1
                 else:
@@ -60,9 +60,9 @@ class Understudies:
             return understudy
         understudy = self._state.models[key]
         understudy.share = share
-        if understudy.state is ModelState.FAILED and understudy.quarantined_in is None:
-            if now >= understudy.retry_at_s and not understudy.closing:
-                self._state.move(understudy, ModelState.UNLOADED)
+        may_retry = now >= understudy.retry_at_s and understudy.quarantined_in is None and not understudy.closing
+        if understudy.state is ModelState.FAILED and may_retry:
+            self._state.move(understudy, ModelState.UNLOADED)
         return understudy
 
     def _takes(self, understudy: ModelRecord, entry: Entry, now: float) -> bool:
@@ -72,10 +72,10 @@ class Understudies:
             and understudy.queue.refusal(entry.request, now) is None
         )
 
-    def _move(self, entry: Entry, understudy: ModelRecord, now: float) -> None:
+    def _move(self, entry: Entry, understudy: ModelRecord, tried: tuple[str, ...], now: float) -> None:
         """The same request, by its id, waits there from now on: whoever looks for it finds it."""
         request = replace(entry.request, model=understudy.key)
-        moved = replace(entry, request=request, cohort=0, made_room=False)
+        moved = replace(entry, request=request, cohort=0, tried=tried, made_room=False)
         self._state.entries[request.request_id] = moved
         if request.piece is not None:
             self._state.split[request.piece.whole.request_id][request.request_id] = moved
@@ -84,15 +84,17 @@ class Understudies:
         self._state.touch(understudy)
 
     def as_told(self, entry: Entry, error: MoorageError) -> MoorageError:
-        """What the caller is told: of a request that was tried on several devices, where, and what came of it last."""
-        if not entry.tried or isinstance(error, DeadlineExceeded | Preempted):
+        """What a caller is told whose request found no memory: where it was tried, and what came of it last."""
+        if isinstance(error, DeadlineExceeded | Preempted) or not (entry.tried or isinstance(error, OutOfMemory)):
             return error
         model = self._state.models[entry.request.model]
+        device = model.device if model.understudy_of is None else model.spec.devices[0]
         self.counts_of(model).oom_refused += 1
         what = f"a run of {entry.request.rows} rows of model '{model.key.name}'"
-        if model.understudy_of is None or model.spec.devices[0] in entry.tried:
-            return OutOfMemory(what, entry.tried)
-        return OutOfMemory(what, entry.tried, f"on {model.spec.devices[0]}: {error.message}")
+        if isinstance(error, OutOfMemory):
+            return OutOfMemory(what, (*entry.tried, device or "its device"))
+        holders = error.holders if isinstance(error, MemoryExhausted) else ()
+        return OutOfMemory(what, entry.tried, f"on {device}: {error.message}", holders)
 
 
 def _understudy_spec(spec: ModelSpec, device: str) -> ModelSpec:

@@ -188,8 +188,10 @@ class Lane:
         return RunResult(self._outputs(message.outputs), *times, message.peak_bytes, message.reserved_bytes)
 
     def _step_result(self, member: SteppedMember) -> StepResult:
-        error = None if member.failure is None else self._error(
-            member.out_of_memory, member.failure, lane_bytes=member.lane_bytes
+        error = (
+            None
+            if member.failure is None
+            else self._error(member.out_of_memory, member.failure, lane_bytes=member.lane_bytes)
         )
         outputs = self._outputs(member.outputs)
         return StepResult(member.request_id, member.done, member.state_bytes, outputs, error)
@@ -206,9 +208,7 @@ class Lane:
             outputs.append(BatchOutput(output.name, Datatype(output.datatype), output.shape, data, output.splits))
         return tuple(outputs)
 
-    def _error(
-        self, out_of_memory: bool, detail: str, broken_contract: str = "", lane_bytes: int = 0
-    ) -> MoorageError:
+    def _error(self, out_of_memory: bool, detail: str, broken_contract: str = "", lane_bytes: int = 0) -> MoorageError:
         error_id = self._report(self.key.name, detail)
         if lane_bytes:
             what, room_bytes = f"outputs of a run of model '{self.key.name}'", segment.SEGMENT_BYTES

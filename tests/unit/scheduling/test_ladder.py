@@ -1,10 +1,11 @@
 """A run that finds no memory though the ledger had it: who makes way, and where else it is tried."""
 
-from moorage.domain.errors import DeadlineExceeded, MoorageError, OutOfMemory
-from moorage.domain.model import BatchingPolicy, Isolation, ModelKey, ModelSpec, SharePolicy
+from moorage.domain.errors import DeadlineExceeded, MemoryExhausted, MoorageError, OutOfMemory
+from moorage.domain.model import BatchingPolicy, Isolation, Loading, ModelKey, ModelSpec, ModelState, SharePolicy
 from moorage.domain.request import StepResult
 from moorage.scheduling import events
 from moorage.scheduling.ceilings import FIRST_HOLD_S, MOST_HOLD_S, Spacing
+from moorage.scheduling.policy import MOORAGE
 from moorage.scheduling.records import Counts
 from moorage.scheduling.state import Limits
 from tests.support.core import Core
@@ -24,8 +25,8 @@ def beside(core: Core, name: str = "idle", *, priority: int = 3, **others: objec
     return core.resident(make_spec(name, share=SharePolicy(priority=priority), **others))  # type: ignore[arg-type]
 
 
-def carded(limits: Limits = UNGUARDED, **capacity_bytes: int) -> Core:
-    return Core(limits, **(capacity_bytes or {"cuda:0": 100, "cpu": 100}))
+def carded(capacities: dict[str, int] | None = None) -> Core:
+    return Core(UNGUARDED, MOORAGE, **(capacities or {"cuda:0": 100, "cpu": 100}))
 
 
 def on_a_card(core: Core, spec: ModelSpec | None = None) -> ModelKey:
@@ -94,7 +95,7 @@ def test_nobody_makes_way_who_lives_in_another_process_on_the_host() -> None:
 
 
 def test_on_a_card_it_does_not_matter_in_which_process() -> None:
-    core = carded(cuda=100)
+    core = carded({"cuda": 100})
     core.resident(make_spec(isolation=Isolation.DEDICATED))
     idle = beside(core)
     core.ask(1)
@@ -131,7 +132,7 @@ def test_others_make_way_once_and_then_ever_more_seldom() -> None:
 
 
 def test_a_lost_worker_of_those_who_make_way_holds_up_nobody() -> None:
-    core = carded(cuda=100)
+    core = carded({"cuda": 100})
     core.resident(make_spec())
     idle = beside(core, isolation=Isolation.DEDICATED)
     core.ask(1)
@@ -164,7 +165,7 @@ def test_what_finds_no_memory_is_computed_by_the_fallback() -> None:
 
 
 def test_another_device_of_its_own_comes_first() -> None:
-    core = Core(UNGUARDED, **{"cuda:0": 100, "cuda:1": 90, "cpu": 100})
+    core = carded({"cuda:0": 100, "cuda:1": 90, "cpu": 100})
     on_a_card(core, make_spec(devices=("cuda:*",), fallback="cpu"))
     core.ask(1)
     assert run_out(core, 1) == ["start cuda:1"]
@@ -205,7 +206,7 @@ def test_an_understudy_makes_way_like_any_other_model() -> None:
 
 def test_a_fallback_that_this_server_does_not_have_or_that_is_too_small_is_none() -> None:
     for capacities in ({"cuda:0": 100}, {"cuda:0": 100, "cpu": 9}):
-        core = carded(**capacities)
+        core = carded(capacities)
         on_a_card(core)
         core.ask(1)
         assert run_out(core, 1) == ["fail 1: OutOfMemory"]
@@ -350,3 +351,37 @@ def test_a_card_s_priority_is_its_understudy_s() -> None:
     core.ask(1)
     run_out(core, 1)
     assert core.model(ON_CPU).share == SharePolicy(priority=2)
+
+
+def test_what_has_no_room_beside_what_stays_goes_to_the_fallback_too() -> None:
+    core = carded()
+    core.resident(make_spec("pinned", weights=80, devices=("cuda:0",), share=SharePolicy(pinned=True)))
+    on_a_card(core, make_spec(devices=("cuda:0",), fallback="cpu", per_row=8))
+    assert core.ask(1, rows=1) == ["execute 1"]
+    assert core.ask(2, rows=4) == [], "it waits for its turn"
+    assert core.finish(1) == ["succeed 1", "start cpu"]
+    core.up()
+    assert core.loaded(ON_CPU) == ["execute 2"]
+    assert counted(core) == Counts(oom_fallback=1)
+
+
+def test_a_model_that_has_no_room_beside_what_stays_is_served_by_its_fallback() -> None:
+    core = carded()
+    core.resident(make_spec("pinned", weights=95, devices=("cuda:0",), share=SharePolicy(pinned=True)))
+    core.register(make_spec(devices=("cuda:0",), fallback="cpu", loading=Loading.ON_DEMAND))
+    assert core.ask(1) == ["start cpu"]
+    core.up()
+    assert core.loaded(ON_CPU) == ["execute 1"]
+    assert core.model().state is ModelState.UNLOADED
+    core.finish(1)
+    assert core.ask(2) == ["execute 2"]
+
+
+def test_who_keeps_the_memory_is_told_as_before_where_there_is_no_other_device() -> None:
+    core = carded({"cuda:0": 100})
+    core.resident(make_spec("pinned", weights=80, share=SharePolicy(pinned=True)))
+    on_a_card(core, make_spec(per_row=8))
+    assert core.ask(1, rows=4) == ["fail 1: MemoryExhausted"]
+    error = error_of(core)
+    assert isinstance(error, MemoryExhausted)
+    assert error.holders[0].owner == "pinned/1"

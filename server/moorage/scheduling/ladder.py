@@ -5,7 +5,7 @@ itself, down to one row; then on another device, or the model's fallback (unders
 there either is refused.
 """
 
-from moorage.domain.errors import MemoryExhausted, OutOfMemory
+from moorage.domain.errors import MemoryExhausted, MoorageError, OutOfMemory
 from moorage.scheduling.actions import Run
 from moorage.scheduling.candidates import Candidates
 from moorage.scheduling.ceilings import RowCeiling
@@ -16,6 +16,7 @@ from moorage.scheduling.records import ModelRecord
 from moorage.scheduling.requests import Requests
 from moorage.scheduling.runs import Runs
 from moorage.scheduling.state import State
+from moorage.scheduling.stepping import Steps
 from moorage.scheduling.understudies import Understudies
 from moorage.scheduling.victims import Victim, choose
 
@@ -24,17 +25,33 @@ class Ladder:
     """Decides about runs that ran out of memory."""
 
     def __init__(
-        self, state: State, requests: Requests, runs: Runs, candidates: Candidates, departures: Departures
+        self,
+        state: State,
+        requests: Requests,
+        runs: Runs,
+        steps: Steps,
+        candidates: Candidates,
+        departures: Departures,
     ) -> None:
         self._state = state
         self._requests = requests
         self._runs = runs
+        self._steps = steps
         self._candidates = candidates
         self._departures = departures
         self._understudies = Understudies(state)
 
-    def ran_out(self, run: Run, error: MemoryExhausted, now: float) -> None:
-        """A run that has ended found no memory; it may not have been its device's that was too small for it."""
+    def failed(self, run: Run, error: MoorageError, now: float) -> None:
+        """A run, or step, that has ended failed as a whole."""
+        if run.step is not None:
+            self._steps.forget_members(run)
+        if isinstance(error, MemoryExhausted):
+            self._ran_out(run, error, now)
+        else:
+            self._runs.failed(run, error, now)
+
+    def _ran_out(self, run: Run, error: MemoryExhausted, now: float) -> None:
+        """It found no memory; where the error is no OutOfMemory, it was not its device's that was too small for it."""
         model = self._state.models[run.key]
         counts = self._understudies.counts_of(model)
         counts.out_of_memory += 1

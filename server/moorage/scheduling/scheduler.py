@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, assert_never
 
-from moorage.domain.errors import MemoryExhausted, ModelNotFound
+from moorage.domain.errors import ModelNotFound
 from moorage.domain.model import ModelKey, ModelState, SharePolicy
 from moorage.domain.request import InferenceRequest
 from moorage.scheduling import events, integrity
@@ -67,7 +67,7 @@ class Scheduler:
         self._departures = Departures(state, self._requests, self._workers, self._lines)
         self._closing = Closing(state, self._departures)
         candidates = Candidates(state, self._states)
-        self._ladder = Ladder(state, self._requests, self._runs, candidates, self._departures)
+        self._ladder = Ladder(state, self._requests, self._runs, self._steps, candidates, self._departures)
         self.room = Room(state, candidates, self._departures, self._states, self._workers)
         self._copies = Copies(state, candidates, self._departures)
         self._loads = Loads(state, self._requests, self._workers, self._departures, self.room)
@@ -170,14 +170,8 @@ class Scheduler:
 
     def _run_failed(self, event: events.RunFailed, now: float) -> None:
         run = self._runs.end(event.run_id, now)
-        if run is None:
-            return
-        if run.step is not None:
-            self._steps.forget_members(run)
-        if isinstance(event.error, MemoryExhausted):
-            self._ladder.ran_out(run, event.error, now)
-        else:
-            self._runs.failed(run, event.error, now)
+        if run is not None:
+            self._ladder.failed(run, event.error, now)
 
     def _model_registered(self, event: events.ModelRegistered, now: float) -> None:
         assert event.key not in self.state.models, f"{event.key} registered twice"

@@ -4,7 +4,8 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from moorage.domain.model import TRANSITIONS, ModelKey, ModelState
+from moorage.domain.model import ModelKey, ModelState
+from moorage.domain.transitions import TRANSITIONS
 from moorage.scheduling.actions import Action, ModelChanged, Run
 from moorage.scheduling.budget import DeviceBudget, Lease
 from moorage.scheduling.claims import Claim

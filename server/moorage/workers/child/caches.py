@@ -7,7 +7,7 @@ from collections.abc import Callable
 import msgspec
 
 from moorage.workers.child.in_order import InOrder
-from moorage.workers.child.memory import release_cached_blocks, release_freed_memory
+from moorage.workers.child.memory import release_cached_blocks, release_freed_memory, release_what_failed
 from moorage.workers.messages import GaveBack, SetCap
 from moorage.workers.runtimes import cached_bytes, cap_device_memory, release_pinned_memory, reserved_bytes
 
@@ -53,12 +53,8 @@ class Caches:
             release_cached_blocks(self._device)
 
     def ran_out(self) -> None:
-        """Call before the server hears of it, which may have the run tried again: all that is free is given back.
-
-        What failed may have left cycles behind, of exceptions and the frames that caught them.
-        """
-        gc.collect()
-        release_freed_memory(self._device)
+        """Call instead where a run found no memory: it may be tried again at once, by this process or another."""
+        release_what_failed(self._device)
 
     def copies_ended(self) -> None:
         """Host copies may have been given up: soon, give back what was pinned for them."""

@@ -1,6 +1,5 @@
 """The requests of a stepped model on its lane: begun, moved on together, suspended, dropped."""
 
-import gc
 import time
 import traceback
 from collections.abc import Sequence
@@ -8,7 +7,7 @@ from collections.abc import Sequence
 from moorage.authoring import StartingRequest, Step
 from moorage.workers.child.failures import detail_of, failure_of, lane_bytes_of, let_go
 from moorage.workers.child.gauges import LaneGauge, peak_of
-from moorage.workers.child.memory import release_freed_memory, wait_for_device
+from moorage.workers.child.memory import release_freed_memory, release_what_failed, wait_for_device
 from moorage.workers.child.outputs import OutputWriter
 from moorage.workers.lane_messages import (
     Dropped,
@@ -178,8 +177,7 @@ class Stepping:
         )
         let_go(error)
         if out_of_memory:
-            gc.collect()
-            release_freed_memory(self._device)
+            release_what_failed(self._device)
         return failed
 
     def _forget(self, request_ids: Sequence[int]) -> None:

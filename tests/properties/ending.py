@@ -22,7 +22,7 @@ def ends_well(world: World) -> None:
     assert not state.split
     moving = {ModelState.LOADING, ModelState.UNLOADING, ModelState.OFFLOADING, ModelState.RESTORING}
     assert not {model.state for model in state.models.values()} & moving
-    for key in list(state.models):
+    for key in [key for key in state.models if not key.is_understudy]:
         world.unload(key)
     world.come_to_rest()
     assert not state.models

@@ -79,6 +79,7 @@ class Performing:
             case actions.UnloadSettled(key):
                 self.unloads_asked.remove(key)
                 assert key not in self.scheduler.state.models
+                assert not any(model.understudy_of == key for model in self.scheduler.state.models.values())
                 assert not any(key in process.weights for process in self.processes.values())
             case actions.HoldSettled(hold_id, error):
                 self.holds_asked.discard(hold_id)
@@ -132,6 +133,8 @@ class Performing:
                 lease = self.scheduler.state.models[key].weights
                 assert lease is not None
                 process = self.processes[name]
+                if key.is_understudy:
+                    self.specs[key] = spec  # nobody registered it
                 assert process.up
                 assert not process.told_to_end
                 assert process.building is None
@@ -200,15 +203,15 @@ class Performing:
             assert len(requests) == 1 or requests[0].batch_key is not None
             assert len({request.batch_key for request in requests}) == 1
             assert len(requests) == 1 or _input_bytes(requests) <= self.scheduler.state.limits.max_input_bytes
-            self._in_turn(run, requests)
+            self._in_turn(run)
         else:
             self._begin_step(process, run, run.step)
         process.runs[run.run_id] = run
 
-    def _in_turn(self, run: actions.Run, requests: list[InferenceRequest]) -> None:
+    def _in_turn(self, run: actions.Run) -> None:
         """A batch is the head of the queue: the highest priority of those who came first."""
         queue = self.scheduler.state.models[run.key].queue
-        members = [self.scheduler.state.entries[request.request_id] for request in requests]
+        members = run.entries
         last = max(entry.place for entry in members)
         # Age gives nobody a right against higher priority where memory is short.
         highest = min(entry.priority for entry in members)

@@ -62,6 +62,7 @@ specs = st.builds(
     loading=st.sampled_from(Loading),
     isolation=st.sampled_from([Isolation.SHARED, Isolation.SHARED, Isolation.DEDICATED]),
     devices=st.sampled_from([("d0",), ("d0",), ("d0",), ("d1",), ("d?",), ("*",), ("tpu:*",)]),
+    fallback=st.sampled_from(["", "", "d1", "d0", "d9"]),
     queue=st.builds(QueuePolicy, max_rows=st.integers(1, 40), max_bytes=st.integers(1, 200)),
     load_timeout_s=st.sampled_from([3.0, 20.0, 100.0]),
     share=shares,

@@ -138,7 +138,8 @@ class SchedulerMachine(WorkerRules):
     def serving(self) -> list[ModelKey]:
         """Models that are loaded, or on their way in or out."""
         models = self.world.scheduler.state.models.items()
-        return [key for key, model in models if model.device is not None or model.in_service]
+        there = [key for key, model in models if model.device is not None or model.in_service]
+        return [key for key in there if not key.is_understudy]
 
     @precondition(lambda self: self.last_id > 0)
     @rule(data=st.data())

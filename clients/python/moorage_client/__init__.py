@@ -37,6 +37,7 @@ from moorage_client.status import (
     ResidencyCounts,
     RunEstimate,
     Snapshot,
+    Understudy,
 )
 from moorage_client.sync import SyncClient, SyncHold
 from moorage_client.tensors import BFloat16, datatype_of, dtype_of
@@ -74,6 +75,7 @@ __all__ = [
     "TensorMetadata",
     "Unauthenticated",
     "Unavailable",
+    "Understudy",
     "datatype_of",
     "dtype_of",
 ]

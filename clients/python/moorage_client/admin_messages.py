@@ -15,6 +15,7 @@ from moorage_client.status import (
     ResidencyCounts,
     RunEstimate,
     Snapshot,
+    Understudy,
 )
 from moorage_protocol import moorage_v1 as pb
 
@@ -134,8 +135,31 @@ def _model(message: pb.Model) -> ModelStatus:
         waiting_rows=message.waiting_rows,
         running_requests=message.running_requests,
         residency_counts=ResidencyCounts(
-            counts.loads, counts.evictions, counts.restores, counts.preemptions, counts.out_of_memory
+            loads=counts.loads,
+            evictions=counts.evictions,
+            restores=counts.restores,
+            preemptions=counts.preemptions,
+            out_of_memory=counts.out_of_memory,
+            oom_evicted=counts.oom_evicted,
+            oom_halved=counts.oom_halved,
+            oom_other_device=counts.oom_other_device,
+            oom_fallback=counts.oom_fallback,
+            oom_refused=counts.oom_refused,
         ),
+        understudies=tuple(map(_understudy, message.understudies)),
+    )
+
+
+def _understudy(message: pb.Understudy) -> Understudy:
+    return Understudy(
+        version=message.version,
+        state=_plain(pb.ModelState.items(), message.state, "MODEL_STATE_"),
+        reason=message.reason,
+        device=message.device,
+        leased_bytes=dict(sorted(message.leased_bytes.items())),
+        host_bytes=message.host_bytes,
+        waiting_rows=message.waiting_rows,
+        running_requests=message.running_requests,
     )
 
 

@@ -24,6 +24,9 @@ class ModelPolicy:
 class ResidencyCounts:
     """How often since the server started: brought in from disk, put out, brought back from host memory, and how
     often a request of the model gave way to work of higher priority, and a run of it found no memory.
+
+    oom_*: what was done about the latter. evicted: idle models made way, and it was tried again whole; halved: it was
+    tried again in halves; other_device, fallback: one request was computed there; refused: one was.
     """
 
     loads: int
@@ -31,6 +34,29 @@ class ResidencyCounts:
     restores: int
     preemptions: int
     out_of_memory: int = 0
+    oom_evicted: int = 0
+    oom_halved: int = 0
+    oom_other_device: int = 0
+    oom_fallback: int = 0
+    oom_refused: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Understudy:
+    """A model once more, on another device, for requests that found no memory on its own.
+
+    version: as holders of memory are named, "1~2". device: where it computes, whether it holds memory there or not.
+    All else: see ModelStatus.
+    """
+
+    version: str
+    state: str
+    reason: str
+    device: str
+    leased_bytes: Mapping[str, int]
+    host_bytes: int
+    waiting_rows: int
+    running_requests: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +81,7 @@ class ModelStatus:
     waiting_rows: int
     running_requests: int
     residency_counts: ResidencyCounts
+    understudies: tuple[Understudy, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
-    from moorage_client import ModelInfo, ModelPolicy, ModelStatus, Snapshot, SyncClient
+    from moorage_client import ModelInfo, ModelPolicy, ModelStatus, Snapshot, SyncClient, Understudy
 
 _MOVING = {"loading": "LOADING", "unloading": "UNLOADING"}
 
@@ -21,7 +21,8 @@ class Row:
 
     state: READY, LOADING, UNLOADING or UNAVAILABLE. residency: where its weights are.
     memory_bytes: all that it holds on its device. leased_bytes: the same by kind.
-    loads to out_of_memory: how often since the server started; see ResidencyCounts of moorage.v1.
+    loads to oom_refused: how often since the server started; see ResidencyCounts of moorage.v1.
+    understudies: the model on other devices, see Understudy there. In tables they have rows of their own.
     """
 
     name: str
@@ -45,6 +46,12 @@ class Row:
     restores: int = 0
     preemptions: int = 0
     out_of_memory: int = 0
+    oom_evicted: int = 0
+    oom_halved: int = 0
+    oom_other_device: int = 0
+    oom_fallback: int = 0
+    oom_refused: int = 0
+    understudies: tuple["Understudy", ...] = ()
 
 
 def rows_of(client: "SyncClient") -> list[Row]:
@@ -75,7 +82,7 @@ def piped_table(rows: Sequence[Row], reason_columns: int) -> "Table":
     for heading in ("Model", "Version", "State", "Device", "Memory", "Host", "Share", "Wait", "Run", "Ready"):
         rendered.add_column(heading, no_wrap=True)
     rendered.add_column("Reason", no_wrap=True)
-    for row in rows:
+    for row in _with_understudies(rows):
         reason = Text(" ".join(row.reason.split()))
         reason.truncate(reason_columns, overflow="ellipsis")
         state, ready = row.residency or row.state, "yes" if row.ready else "no"
@@ -89,6 +96,7 @@ def terminal_table(rows: Sequence[Row]) -> "Table":
     """As narrow as it goes: facts below each other, and no column that is empty in every row."""
     from rich.text import Text
 
+    rows = _with_understudies(rows)
     cells: dict[str, list[Text]] = {
         # Names and reasons come from the server: plain text, whatever brackets they hold.
         "Model": [Text(f"{row.name}/{row.version}" if row.version else row.name) for row in rows],
@@ -107,6 +115,27 @@ def terminal_table(rows: Sequence[Row]) -> "Table":
     for line in zip(*(cells[heading] for heading in shown), strict=True):
         rendered.add_row(*line)
     return rendered
+
+
+def _with_understudies(rows: Sequence[Row]) -> list[Row]:
+    return [each for row in rows for each in (row, *(_row_of_understudy(row, it) for it in row.understudies))]
+
+
+def _row_of_understudy(row: Row, understudy: "Understudy") -> Row:
+    return Row(
+        name=row.name,
+        version=understudy.version,
+        state=_MOVING.get(understudy.state, "READY" if row.ready else "UNAVAILABLE"),
+        ready=row.ready,
+        reason=understudy.reason,
+        device=understudy.device,
+        memory_bytes=sum(understudy.leased_bytes.values()),
+        residency=understudy.state,
+        leased_bytes=understudy.leased_bytes,
+        host_bytes=understudy.host_bytes,
+        waiting_rows=understudy.waiting_rows,
+        running_requests=understudy.running_requests,
+    )
 
 
 def _empty_table() -> "Table":
@@ -170,6 +199,7 @@ def _row(model: "ModelStatus") -> Row:
         pinned=model.policy.pinned,
         waiting_rows=model.waiting_rows,
         running_requests=model.running_requests,
+        understudies=model.understudies,
         **asdict(model.residency_counts),
     )
 

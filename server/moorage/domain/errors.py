@@ -131,6 +131,19 @@ class MemoryExhausted(MoorageError):
         self.holders = holders
 
 
+class OutOfMemory(MemoryExhausted):
+    """A run found no memory though the ledger had it.
+
+    tried: the devices where, in their order; empty where that is not told yet. then: what else came of it there.
+    """
+
+    def __init__(self, what: str, tried: tuple[str, ...] = (), then: str = "", holders: tuple[Held, ...] = ()) -> None:
+        device = tried[-1] if tried else "its device"
+        super().__init__(what, device=device, needed_bytes=0, free_bytes=0, holders=holders)
+        self.tried = ", ".join(tried)
+        self.args = (f"{what} found no memory on {' nor on '.join(tried) or 'its device'}{then and f'; {then}'}",)
+
+
 class ModelTooLarge(MoorageError):
     """It can never fit the device, even with nothing else on it."""
 

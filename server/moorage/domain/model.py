@@ -10,14 +10,23 @@ from moorage.domain.tensor import Datatype, TensorSpec, element_count
 
 
 class ModelKey(NamedTuple):
-    """One loaded thing. The generation tells a reloaded version from the one it replaces."""
+    """One loaded thing. The generation tells a reloaded version from the one it replaces.
+
+    It is negative of an understudy, which the scheduler made of a model for another device.
+    """
 
     name: str
     version: int
     generation: int = 0
 
     def __str__(self) -> str:
+        if self.generation < 0:
+            return f"{self.name}/{self.version}~{-self.generation}"
         return f"{self.name}/{self.version}" + (f"+{self.generation}" if self.generation else "")
+
+    @property
+    def is_understudy(self) -> bool:
+        return self.generation < 0
 
 
 class Loading(StrEnum):
@@ -224,6 +233,7 @@ class ModelSpec:
     fingerprint: changes when the files or the manifest change.
     weights_hint_bytes: size of the weight files on disk; 0 where there are none.
     weight: its share of its device's seconds, beside the weights of other models of the same priority.
+    fallback: the device that computes what finds no memory on those; empty for none.
     versions: which of the model's versions are offered: "latest", "all", or their numbers.
     profiles: runs that were measured before, by kind of device ("cpu", "cuda").
     warmup: runs that come before it is loaded, in their order.
@@ -240,6 +250,7 @@ class ModelSpec:
     load_timeout_s: float = 300.0
     isolation: Isolation = Isolation.SHARED
     devices: tuple[str, ...] = ("*",)
+    fallback: str = ""
     memory: MemoryPolicy = MemoryPolicy()
     queue: QueuePolicy = QueuePolicy()
     rate: RatePolicy = RatePolicy()
@@ -277,24 +288,3 @@ class ModelState(StrEnum):
     RESTORING = "restoring"
     UNLOADING = "unloading"
     FAILED = "failed"
-
-
-_S = ModelState
-
-TRANSITIONS: Mapping[ModelState, frozenset[ModelState]] = {
-    _S.UNLOADED: frozenset({_S.LOADING}),
-    # Back to unloaded: cancelled before it began, or refused for want of memory.
-    # Loading again: its worker died before it was done.
-    _S.LOADING: frozenset({_S.LOADING, _S.RESIDENT, _S.FAILED, _S.UNLOADED, _S.UNLOADING}),
-    # Back to loading or unloaded: the worker died, and the model comes back by itself unless it was closing.
-    _S.RESIDENT: frozenset({_S.OFFLOADING, _S.UNLOADING, _S.LOADING, _S.UNLOADED}),
-    # Unloading: it could not be offloaded. Unloaded, here and below: the worker died.
-    _S.OFFLOADING: frozenset({_S.OFFLOADED, _S.UNLOADING, _S.UNLOADED}),
-    _S.OFFLOADED: frozenset({_S.RESTORING, _S.UNLOADING, _S.UNLOADED}),
-    # Unloading: it could not be brought back. Loading: the worker died, and its place is kept.
-    _S.RESTORING: frozenset({_S.RESIDENT, _S.UNLOADING, _S.LOADING, _S.UNLOADED}),
-    # Failed: it turned out too large once it was there, or its memory did not come free.
-    _S.UNLOADING: frozenset({_S.UNLOADED, _S.FAILED}),
-    # Unloaded: the worker that had kept memory of it ended.
-    _S.FAILED: frozenset({_S.LOADING, _S.UNLOADED}),
-}

@@ -66,6 +66,15 @@ class Control:
 
     def _register(self, spec: ModelSpec) -> Serving:
         serving = Serving(self._catalog.new_key(spec), spec)
+        devices = self._engine.scheduler.state.devices
+        if spec.fallback and spec.fallback not in devices:
+            log.warning(
+                "model %s: placement.fallback = '%s' is no device of this server, which has %s: what finds no memory "
+                "is refused",
+                serving.key,
+                spec.fallback,
+                ", ".join(devices),
+            )
         self._engine.post(ModelRegistered(serving.key, spec, self._footprint_of(spec)))
         return serving
 

@@ -42,7 +42,7 @@ def footprints(engine: Engine) -> list[tuple[ModelKey, ModelSpec, str, Footprint
     return [
         (key, model.spec, model.measured.device, footprint_of(model, now))
         for key, model in engine.scheduler.state.models.items()
-        if model.measured.device is not None
+        if model.measured.device is not None and not key.is_understudy
     ]
 
 

@@ -48,13 +48,39 @@ class ModelStatistics:
 @dataclass(frozen=True, slots=True)
 class ResidencyCounts:
     """How often since the server started: brought in from disk, put out, brought back from the host, and how often
-    a request of the model gave way to work of higher priority, and a run of it found no memory."""
+    a request of the model gave way to work of higher priority, and a run of it found no memory.
+
+    oom_*: what was done about the latter. evicted: idle models made way, and it was tried again whole; halved: it was
+    tried again in halves; other_device, fallback: one request was computed there; refused: one was.
+    """
 
     loads: int = 0
     evictions: int = 0
     restores: int = 0
     preemptions: int = 0
     out_of_memory: int = 0
+    oom_evicted: int = 0
+    oom_halved: int = 0
+    oom_other_device: int = 0
+    oom_fallback: int = 0
+    oom_refused: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class UnderstudySnapshot:
+    """A model on another device, for requests that found no memory on its own. device: where it computes.
+
+    version: as holders of memory are named, "1~2". All else: see ModelSnapshot.
+    """
+
+    version: str
+    state: ModelState
+    reason: str
+    device: str
+    leased_bytes: Mapping[str, int]
+    host_bytes: int = 0
+    waiting_rows: int = 0
+    running: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +106,7 @@ class ModelSnapshot:
     host_bytes: int = 0
     running: int = 0
     residency: ResidencyCounts = ResidencyCounts()
+    understudies: tuple[UnderstudySnapshot, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

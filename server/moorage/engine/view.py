@@ -1,15 +1,23 @@
 """Builds the snapshot from the live state."""
 
 from collections.abc import Mapping
+from dataclasses import asdict
 
 from moorage.domain.model import Loading, ModelState
 from moorage.engine.catalog import Catalog, Serving
 from moorage.engine.engine import Engine
-from moorage.engine.snapshot import BrokenModel, DeviceSnapshot, ModelSnapshot, ResidencyCounts, ServerSnapshot
+from moorage.engine.snapshot import (
+    BrokenModel,
+    DeviceSnapshot,
+    ModelSnapshot,
+    ResidencyCounts,
+    ServerSnapshot,
+    UnderstudySnapshot,
+)
 from moorage.scheduling.admission import is_ready
 from moorage.scheduling.budget import LeaseKind
 from moorage.scheduling.records import ModelRecord
-from moorage.scheduling.state import DeviceRecord
+from moorage.scheduling.state import DeviceRecord, State
 
 
 def take_snapshot(engine: Engine, catalog: Catalog, *, started: bool) -> ServerSnapshot:
@@ -57,13 +65,26 @@ def _model(engine: Engine, serving: Serving) -> ModelSnapshot:
         share=record.share if record else serving.spec.share,
         host_bytes=_host_bytes(record) if record else 0,
         running=_running(record) if record else 0,
-        residency=_counts(record) if record else ResidencyCounts(),
+        residency=ResidencyCounts(**asdict(record.counts)) if record else ResidencyCounts(),
+        understudies=_understudies(state, record) if record else (),
     )
 
 
-def _counts(record: ModelRecord) -> ResidencyCounts:
-    counts = record.counts
-    return ResidencyCounts(counts.loads, counts.evictions, counts.restores, counts.preemptions, counts.out_of_memory)
+def _understudies(state: State, record: ModelRecord) -> tuple[UnderstudySnapshot, ...]:
+    return tuple(_understudy(device, state.models[key]) for device, key in sorted(record.understudies.items()))
+
+
+def _understudy(device: str, record: ModelRecord) -> UnderstudySnapshot:
+    return UnderstudySnapshot(
+        version=str(record.key).removeprefix(f"{record.key.name}/"),
+        state=record.state,
+        reason=record.reason,
+        device=device,
+        leased_bytes=_leased(record),
+        host_bytes=_host_bytes(record),
+        waiting_rows=record.queue.rows,
+        running=_running(record),
+    )
 
 
 def _leased(record: ModelRecord) -> dict[str, int]:

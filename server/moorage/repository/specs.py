@@ -31,6 +31,7 @@ def spec_of(manifest: Manifest, name: str, version: int, path: Path, files: File
         load_timeout_s=manifest.load_timeout_s,
         isolation=manifest.placement.isolation,
         devices=manifest.placement.devices,
+        fallback=manifest.placement.fallback or "",
         memory=_memory_policy(manifest.memory),
         queue=_queue_policy(manifest.scheduling),
         rate=_rate_policy(manifest.rate_limit),

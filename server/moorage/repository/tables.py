@@ -30,6 +30,7 @@ _EXPECTED_COSTS = f"seconds from 0 to {MAX_SECONDS:.0f}"
 _EXPECTED_PER_S = "a number per second, above 0, at most 1e9"
 _EXPECTED_WEIGHT = f"a number from {MIN_WEIGHT:g} to {MAX_WEIGHT:g}"
 _EXPECTED_SIZES = "a list of rows, each at least 1, ascending"
+_EXPECTED_FALLBACK = '"cpu", or no such key'
 _EXPECTED_DEVICES = 'a list of "*", "cpu" or "cuda:N", each once'
 
 
@@ -199,11 +200,12 @@ def _each_once(devices: tuple[str, ...]) -> tuple[str, ...]:
 
 
 class PlacementTable(Table):
-    """Where the model may run ("*" is any device), and in whose process."""
+    """Where the model may run ("*" is any device), and in whose process. fallback: what finds no memory there goes."""
 
     devices: Annotated[tuple[DeviceName, ...], AfterValidator(_each_once)] = Field(
         default=("*",), description=_EXPECTED_DEVICES
     )
+    fallback: Literal["cpu"] | None = Field(default=None, description=_EXPECTED_FALLBACK)
     isolation: Isolation = Field(default=Isolation.SHARED, description=f"one of {', '.join(Isolation)}")
 
 

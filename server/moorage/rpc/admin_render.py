@@ -1,9 +1,10 @@
 """Snapshots and explanations as messages of moorage.v1."""
 
 from collections.abc import Iterable
+from dataclasses import asdict
 
 from moorage.domain.model import ModelKey, ModelState, SharePolicy
-from moorage.engine.snapshot import DeviceSnapshot, ModelSnapshot, ServerSnapshot
+from moorage.engine.snapshot import DeviceSnapshot, ModelSnapshot, ServerSnapshot, UnderstudySnapshot
 from moorage.rpc.lookup import current
 from moorage.rpc.metadata import server_ready
 from moorage.scheduling.explain import Explanation, Holder, Verdict
@@ -100,7 +101,6 @@ def _holders(holders: Iterable[Holder]) -> list[pb.Holder]:
 
 
 def _model(model: ModelSnapshot, *, draining: bool) -> pb.Model:
-    counts = model.residency
     return pb.Model(
         name=model.key.name,
         version=str(model.key.version),
@@ -113,13 +113,21 @@ def _model(model: ModelSnapshot, *, draining: bool) -> pb.Model:
         policy=policy_message(model.share),
         waiting_rows=model.waiting_rows,
         running_requests=model.running,
-        residency_counts=pb.ResidencyCounts(
-            loads=counts.loads,
-            evictions=counts.evictions,
-            restores=counts.restores,
-            preemptions=counts.preemptions,
-            out_of_memory=counts.out_of_memory,
-        ),
+        residency_counts=pb.ResidencyCounts(**asdict(model.residency)),
+        understudies=[_understudy(understudy) for understudy in model.understudies],
+    )
+
+
+def _understudy(understudy: UnderstudySnapshot) -> pb.Understudy:
+    return pb.Understudy(
+        version=understudy.version,
+        state=_STATES[understudy.state],
+        reason=understudy.reason,
+        device=understudy.device,
+        leased_bytes={kind: size_bytes for kind, size_bytes in understudy.leased_bytes.items() if size_bytes},
+        host_bytes=understudy.host_bytes,
+        waiting_rows=understudy.waiting_rows,
+        running_requests=understudy.running,
     )
 
 

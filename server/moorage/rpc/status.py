@@ -44,6 +44,7 @@ TABLE: dict[type[errors.MoorageError], Row] = {
     errors.ServerDraining: Row(_Code.UNAVAILABLE, "SERVER_DRAINING"),
     errors.QueueFull: Row(_Code.RESOURCE_EXHAUSTED, "QUEUE_FULL", ("model", "unit", "waiting", "asked", "limit")),
     errors.RateLimited: Row(_Code.RESOURCE_EXHAUSTED, "RATE_LIMITED", ("model", "unit", "limit_per_s")),
+    errors.OutOfMemory: Row(_Code.RESOURCE_EXHAUSTED, "OUT_OF_MEMORY", ("device", "tried")),
     errors.MemoryExhausted: Row(_Code.RESOURCE_EXHAUSTED, "MEMORY_EXHAUSTED", ("device", "needed_bytes", "free_bytes")),
     errors.ModelTooLarge: Row(
         _Code.FAILED_PRECONDITION, "MODEL_TOO_LARGE", ("device", "needed_bytes", "capacity_bytes")

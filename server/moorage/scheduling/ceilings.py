@@ -1,5 +1,4 @@
-"""How many rows a run may have after one ran out of memory: the same must not happen over and over, nor be assumed for
-ever."""
+"""What is remembered of runs that found no memory: the same must not happen over and over, nor be assumed for ever."""
 
 # So long the ceiling stays before it is raised for a try; twice as long each time that it turns out to be right.
 FIRST_HOLD_S = 30.0
@@ -7,7 +6,10 @@ MOST_HOLD_S = 3600.0
 
 
 class RowCeiling:
-    """Halved by every run that found no memory, doubled by time until nothing is left of it."""
+    """How many rows a run may have after one ran out of memory.
+
+    Halved by every run that found no memory, doubled by time until nothing is left of it.
+    """
 
     __slots__ = ("_hold_s", "_rows", "_until_s")
 
@@ -44,3 +46,22 @@ class RowCeiling:
             self._rows, self._hold_s = None, FIRST_HOLD_S
         else:
             self._rows = most
+
+
+class Spacing:
+    """How often others make way: at once, and then ever more seldom for as long as it goes on."""
+
+    __slots__ = ("_hold_s", "_until_s")
+
+    def __init__(self) -> None:
+        self._hold_s = 0.0
+        self._until_s = float("-inf")
+
+    def allows(self, now: float) -> bool:
+        return now >= self._until_s
+
+    def note(self, now: float) -> None:
+        """They did."""
+        went_on = now < self._until_s + self._hold_s
+        self._hold_s = min(MOST_HOLD_S, 2.0 * self._hold_s) if went_on else FIRST_HOLD_S
+        self._until_s = now + self._hold_s

@@ -2,7 +2,7 @@
 
 from moorage.domain.errors import LoadFailed, MemoryExhausted, ModelNotReady, MoorageError
 from moorage.domain.model import ModelKey, ModelState
-from moorage.scheduling.actions import LoadSettled, Offload, Unload, UnloadSettled
+from moorage.scheduling.actions import LoadSettled, Offload, Unload
 from moorage.scheduling.budget import LeaseKind
 from moorage.scheduling.lines import Lines
 from moorage.scheduling.records import ModelRecord, WorkerState
@@ -22,29 +22,6 @@ class Departures:
         self._requests = requests
         self._workers = workers
         self._lines = lines
-
-    def unload(self, key: ModelKey) -> None:
-        """Refuse new work, and go once what was accepted is done. A load that has not begun is called off."""
-        model = self._state.models.get(key)
-        if model is None:
-            self._state.actions.append(UnloadSettled(key))
-            return
-        model.closing = True
-        self._state.closing[key] = None
-        self._state.touch(model)  # it waits for company no more
-        worker = self._state.worker_of(model)
-        if model.state is ModelState.LOADING and (worker is None or worker.loading != key):
-            self.give_up(model, ModelNotReady(key.name, "unloaded while it waited to load"))
-
-    def close_if_idle(self, key: ModelKey, now: float) -> None:
-        """Take a closing model out of memory when nothing of it runs or waits, and forget it when it is out."""
-        model = self._state.models[key]
-        if model.state in {ModelState.UNLOADED, ModelState.FAILED}:
-            del self._state.models[key]
-            del self._state.closing[key]
-            self._state.actions.append(UnloadSettled(key))
-        elif model.state in {ModelState.RESIDENT, ModelState.OFFLOADED} and is_idle(model) and not model.queue:
-            self.send_away(model, now)
 
     def send_away(self, model: ModelRecord, now: float) -> None:
         """Have the worker drop a model that is in no run. What it kept of suspended requests goes with it."""

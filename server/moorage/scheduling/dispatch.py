@@ -136,7 +136,7 @@ class Dispatch:
         if stands_by:
             self._loads.stand_by(model)
         else:
-            self._loads.refuse(model, device, claim)
+            self._loads.refuse(model, device, claim, now)
         return True
 
     def _waits(self, device: DeviceRecord, claim: Claim, turn: Turn, now: float) -> bool:

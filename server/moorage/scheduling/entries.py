@@ -22,6 +22,7 @@ class Entry:
     it is taken out of its queue, the one that it had there.
     attempts: workers that died under it. cohort: of a failed run, those who are tried again together, and with nobody
     else; 0 for who may share a run with anybody.
+    tried: devices on which it found no memory by itself. made_room: others made way for it once.
     preemptions: how often it gave way. steps: how many it has behind it. kept_bytes: of state after the last one.
     state, host: memory of its state, where it is stepped and has begun. leaving: the state is on its way out; told:
     its worker knows.
@@ -32,6 +33,8 @@ class Entry:
     place: float = 0.0
     attempts: int = 0
     cohort: int = 0
+    tried: tuple[str, ...] = ()
+    made_room: bool = False
     preemptions: int = 0
     steps: int = 0
     kept_bytes: int = 0
@@ -43,4 +46,4 @@ class Entry:
     @property
     def has_begun(self) -> bool:
         """Whether it was in a run, or is a part of what was."""
-        return bool(self.cohort or self.attempts or self.preemptions or self.steps)
+        return bool(self.cohort or self.attempts or self.preemptions or self.steps or self.tried or self.made_room)

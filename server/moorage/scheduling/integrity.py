@@ -68,6 +68,9 @@ def _check_model(state: State, model: ModelRecord) -> None:
     assert model.run is None or model.state is ModelState.RESIDENT, f"{key}: runs while {model.state}"
     assert model.run is None or state.runs[model.run.run_id] is model.run
     assert model.closing == (key in state.closing)
+    assert not model.behind or key in state.awaiting
+    assert all(state.models[understudy].understudy_of == key for understudy in model.understudies.values())
+    assert model.understudy_of is None or key in state.models[model.understudy_of].understudies.values()
     assert key not in state.building or (model.state is ModelState.LOADING and model.weights is not None)
     assert not model.evicted or model.state in {ModelState.UNLOADING, ModelState.OFFLOADING}, f"{key}: {model.state}"
     leases = [model.weights, model.first_run, model.run.workspace if model.run else None]
@@ -85,12 +88,15 @@ def _check_workers(state: State) -> None:
 
 def _check_requests(state: State) -> None:
     """Every accepted request waits in one queue, runs between steps, or is in one run."""
+    for model in state.models.values():
+        assert all(entry.request.model == model.key for entry in model.queue), f"{model.key}: others in its queue"
     queued = [entry for model in state.models.values() for entry in model.queue]
     active = [entry for model in state.models.values() for entry in model.active.values()]
     running = [entry for run in state.runs.values() if run.step is None for entry in run.entries]
     places = Counter(entry.request.request_id for entry in queued + active + running)
     assert all(count == 1 for count in places.values()), f"in two places: {places}"
     assert all(state.is_open(entry) and entry.state is None and entry.leaving is None for entry in queued)
+    assert all(len(set(entry.tried)) == len(entry.tried) for entry in queued), "it was tried there before"
     assert set(state.entries) <= set(places), f"lost: {set(state.entries) - set(places)}"
     _check_states(state, active)
     _check_pieces(state)

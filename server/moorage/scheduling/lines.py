@@ -7,6 +7,8 @@ from moorage.scheduling.state import DeviceRecord, State
 from moorage.scheduling.timers import CompanyDue
 from moorage.scheduling.turns import Turns
 
+_LEAVING = {ModelState.OFFLOADING, ModelState.UNLOADING}
+
 
 class Lines:
     """Keeps a device's lines true. A model of which something changed is looked at once, after the event."""
@@ -68,6 +70,8 @@ class Lines:
         """The best place of its work, if it could have a run or a step now."""
         if model.state is not ModelState.RESIDENT or model.run is not None or not self._state.is_up(model):
             return None
+        if model.behind and self._waits_for_others(model):
+            return None
         head = model.queue.head
         going = [entry.priority for entry in model.active.values() if entry.leaving is None] if model.active else None
         if not going:
@@ -78,6 +82,14 @@ class Lines:
         if head is not None and head.priority < min(going):
             place = min(place, self._state.waiting_place(model, head))
         return place
+
+    def _waits_for_others(self, model: ModelRecord) -> bool:
+        """Whether some of those who were to make way for its next run have not left yet."""
+        models = self._state.models
+        model.behind = {key for key in model.behind if key in models and models[key].state in _LEAVING}
+        if not model.behind:
+            self._state.awaiting.pop(model.key, None)
+        return bool(model.behind)
 
     def _arriving_place(self, model: ModelRecord) -> float | None:
         """The best place of whoever wants the model in memory, if it is not and could be brought there."""

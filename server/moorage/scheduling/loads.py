@@ -195,12 +195,13 @@ class Loads:
         model.cold = True
         return True
 
-    def refuse(self, model: ModelRecord, device: DeviceRecord, claim: Claim) -> None:
+    def refuse(self, model: ModelRecord, device: DeviceRecord, claim: Claim, now: float) -> None:
         """It can't be had beside what stays: tell those who wait, unless it may come for half of the first's rows."""
         head = model.queue.head
         if head is not None and self._requests.split(model, head, head.request.rows // 2):
             return
         error = self._room.refusal(device, claim, f"model '{model.key.name}'")
+        self._requests.send_elsewhere(model, now)
         if model.state is ModelState.LOADING:
             self._departures.give_up(model, error)
         else:

@@ -75,6 +75,17 @@ def candidates(model: ModelRecord, devices: Mapping[str, DeviceRecord]) -> list[
     return sorted(large_enough, key=lambda device: (-device.budget.free_for(None), device.name))
 
 
+def elsewhere(model: ModelRecord, devices: Mapping[str, DeviceRecord], tried: tuple[str, ...]) -> list[str]:
+    """Where else a request could be computed that found no memory on some devices: on those that its model may go to,
+    and last on its fallback."""
+    names = [device.name for device in candidates(model, devices) if device.name not in tried]
+    fallback = devices.get(model.spec.fallback)
+    if fallback is None or fallback.name in (*names, *tried):
+        return names
+    fits = least_bytes(model, fallback) <= fallback.budget.configured_bytes
+    return [*names, fallback.name] if fits else names
+
+
 def largest_device(spec: ModelSpec, devices: Mapping[str, DeviceRecord]) -> DeviceRecord | None:
     """The largest allowed device, which is the best to name in an error; None if none is allowed."""
     allowed = [device for name, device in devices.items() if allows(spec, name)]

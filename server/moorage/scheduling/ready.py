@@ -113,7 +113,7 @@ class Ready:
         if going(model):
             self._steps.squeeze(model, device, now)
             return False
-        return self._refuse_head(device, model, claim)
+        return self._refuse_head(device, model, claim, now)
 
     def _yields(self, device: DeviceRecord, model: ModelRecord, most_bytes: float) -> bool:
         """Whether what was measured of runs gives way to what can be had: who may run by what is declared shall run."""
@@ -167,11 +167,11 @@ class Ready:
         head = model.queue.head
         return head is not None and self._requests.refuse_if_it_never_fits(model, head)
 
-    def _refuse_head(self, device: DeviceRecord, model: ModelRecord, claim: Claim) -> bool:
+    def _refuse_head(self, device: DeviceRecord, model: ModelRecord, claim: Claim, now: float) -> bool:
         """Answer the request that can't be had beside what stays, if not half of it can; False where there is none."""
         head = model.queue.head
         if head is None:
             return False
         what = f"a run of {head.request.rows} rows of model '{model.key.name}'"
-        self._requests.refuse_or_halve(model, head, self._room.refusal(device, claim, what))
+        self._requests.refuse_or_halve(model, head, self._room.refusal(device, claim, what), now)
         return True

@@ -7,7 +7,7 @@ from moorage.domain.errors import MoorageError
 from moorage.domain.model import Footprint, ModelKey, ModelSpec, ModelState, RatePolicy, SharePolicy
 from moorage.scheduling.actions import Run
 from moorage.scheduling.budget import Lease
-from moorage.scheduling.ceilings import RowCeiling
+from moorage.scheduling.ceilings import RowCeiling, Spacing
 from moorage.scheduling.company import Company
 from moorage.scheduling.entries import Entry
 from moorage.scheduling.estimates import RunSeconds
@@ -60,13 +60,21 @@ class WorkerRecord:
 
 @dataclass(slots=True)
 class Counts:
-    """What happened to a model since it was registered."""
+    """What happened to a model since it was registered; of its understudies, too, where memory was not found.
+
+    oom_*: what was done about a run that found none, see ResidencyCounts.
+    """
 
     loads: int = 0
     evictions: int = 0
     restores: int = 0
     preemptions: int = 0
     out_of_memory: int = 0
+    oom_evicted: int = 0
+    oom_halved: int = 0
+    oom_other_device: int = 0
+    oom_fallback: int = 0
+    oom_refused: int = 0
 
 
 @dataclass(slots=True)
@@ -98,6 +106,8 @@ class ModelRecord:
     room. killed: its process is being ended to make room.
     seconds, workspaces: of its runs, by their rows. ceiling: of the rows of a run, once one has found no memory.
     profiled_on: the kind of device whose profile they began with.
+    room_made: how often others make way for its runs that found no memory. behind: those who do just now.
+    understudies: by their devices; understudy_of: whose it is, if it is one.
     company: callers who are expected back; company_until_s: it could run, and waits for them until then.
     came_s: since when it is in memory; way_in_s: how long its coming took. served_s: when it last had a turn.
     due_s: when the next is due, by its share of the device's seconds. back_until_s: callers who come by then had only
@@ -152,6 +162,10 @@ class ModelRecord:
     back_until_s: float = float("-inf")
     ceiling: RowCeiling | None = None
     profiled_on: str = ""
+    room_made: Spacing = field(default_factory=Spacing)
+    behind: set[ModelKey] = field(default_factory=set)
+    understudies: dict[str, ModelKey] = field(default_factory=dict)
+    understudy_of: ModelKey | None = None
     load_crashes: int = 0
     load_failures: int = 0
     retry_at_s: float = 0.0

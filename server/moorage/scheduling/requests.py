@@ -6,6 +6,7 @@ from moorage.domain.errors import (
     MemoryExhausted,
     ModelNotFound,
     MoorageError,
+    OutOfMemory,
     Preempted,
 )
 from moorage.domain.model import ModelState
@@ -19,6 +20,7 @@ from moorage.scheduling.records import ModelRecord
 from moorage.scheduling.splitting import split
 from moorage.scheduling.state import State
 from moorage.scheduling.timers import RequestDue
+from moorage.scheduling.understudies import Understudies
 
 
 class Requests:
@@ -26,6 +28,7 @@ class Requests:
 
     def __init__(self, state: State) -> None:
         self._state = state
+        self._understudies = Understudies(state)
 
     def arrived(self, request: InferenceRequest, now: float) -> ModelRecord | None:
         """Queue or refuse a request; the model that is to be brought in though the request was refused, if any.
@@ -116,15 +119,37 @@ class Requests:
             self.refuse(model, entry, error)
         return True
 
-    def refuse_or_halve(self, model: ModelRecord, entry: Entry, error: MoorageError) -> None:
-        """Answer a waiting request that finds no room, or see whether half of it does."""
-        if not self.split(model, entry, entry.request.rows // 2):
+    def refuse_or_halve(self, model: ModelRecord, entry: Entry, error: MoorageError, now: float) -> None:
+        """Answer a waiting request that finds no room, or see whether half of it does, or all of it elsewhere."""
+        if not self.split(model, entry, entry.request.rows // 2) and not self._goes_elsewhere(model, entry, now):
             self.refuse(model, entry, error)
 
-    def fail_or_halve(self, model: ModelRecord, entry: Entry, error: MoorageError) -> None:
-        """Answer one request that is in no queue with an error, or see whether half of it finds memory."""
-        if not isinstance(error, MemoryExhausted) or not self.split(model, entry, entry.request.rows // 2):
-            self.fail(entry, error)
+    def _goes_elsewhere(self, model: ModelRecord, entry: Entry, now: float) -> bool:
+        """Whether a waiting request waits on another device from now on. Not where it would lose what it has done."""
+        if entry.steps or entry.host is not None or not self._understudies.take(model, entry, now):
+            return False
+        self._remove(model, entry)
+        return True
+
+    def send_elsewhere(self, model: ModelRecord, now: float) -> None:
+        """The model can't be had where it was to go: those who wait for it are computed elsewhere, if they can be."""
+        for entry in list(model.queue):
+            self._goes_elsewhere(model, entry, now)
+
+    def fail_or_halve(self, model: ModelRecord, entry: Entry, error: MoorageError, now: float) -> None:
+        """Answer one request that is in no queue with an error, or see whether half of it finds memory, or all of it
+        elsewhere."""
+        if isinstance(error, MemoryExhausted) and self._state.is_open(entry):
+            if self.split(model, entry, entry.request.rows // 2):
+                self._understudies.counts_of(model).oom_halved += 1
+                return
+            if isinstance(error, OutOfMemory) and self._understudies.take(model, entry, now):
+                return
+        self.fail(entry, error)
+
+    def note_out_of_memory(self, model: ModelRecord, error: MoorageError) -> None:
+        """Count it, where one request of a step found no memory."""
+        self._understudies.counts_of(model).out_of_memory += isinstance(error, MemoryExhausted)
 
     def split(self, model: ModelRecord, entry: Entry, most_rows: int) -> bool:
         """Have pieces of at most so many rows wait in the place of a request that waits, or comes from a run.
@@ -171,7 +196,7 @@ class Requests:
         """Answer one request that is in no queue with an error."""
         if self._state.is_open(entry):  # as above
             del self._state.entries[entry.request.request_id]
-            self._answer(entry.request, error)
+            self._answer(entry.request, self._understudies.as_told(entry, error))
 
     def _answer(self, request: InferenceRequest, error: MoorageError) -> None:
         """The first error of a piece is its request's, and ends the others."""

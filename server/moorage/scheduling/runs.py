@@ -3,12 +3,11 @@
 import math
 from collections.abc import Callable, Iterable
 
-from moorage.domain.errors import ContractBroken, MemoryExhausted, MoorageError, WorkerLost
+from moorage.domain.errors import ContractBroken, MoorageError, WorkerLost
 from moorage.domain.request import RunResult
 from moorage.scheduling.actions import Execute, Run, StepPlan, Succeed
 from moorage.scheduling.batching import form_batch, halves
 from moorage.scheduling.budget import LeaseKind
-from moorage.scheduling.ceilings import RowCeiling
 from moorage.scheduling.entries import Entry
 from moorage.scheduling.placement import most_workspace_bytes
 from moorage.scheduling.prospects import late_already
@@ -139,31 +138,18 @@ class Runs:
         """A run failed: a lone request is answered with the error, batch-mates are tried again in two halves.
 
         So who is at fault is found in about twice the logarithm of their number of runs, and nobody else fails; and
-        who found no memory together finds it apart, with smaller runs for a while; a lone request likewise, where its
-        rows may be split. Where the model broke its contract with the server it is at fault itself, and everybody is
-        told.
+        who found no memory together finds it apart; a lone request likewise, where its rows may be split, or elsewhere.
+        Where the model broke its contract with the server it is at fault itself, and everybody is told.
         """
         model = self._state.models[run.key]
         alive = self.alive(run)
         if len(run.entries) == 1 or isinstance(error, ContractBroken):
             for entry in alive:
-                self._requests.fail_or_halve(model, entry, error)
+                self._requests.fail_or_halve(model, entry, error, now)
         else:
             for half in halves(alive):
                 self.set_apart(half)
             self.put_back(run, alive)
-        if isinstance(error, MemoryExhausted):
-            self._lower_ceiling(model, run.rows, now)
-
-    def _lower_ceiling(self, model: ModelRecord, rows: int, now: float) -> None:
-        """A run of so many rows found no memory: for a while the next ones have fewer."""
-        model.counts.out_of_memory += 1
-        model.ceiling = model.ceiling or RowCeiling()
-        model.ceiling.ran_out(rows, now)
-        if model.spec.batching.split_requests:
-            most_rows = model.ceiling.most_rows(model.spec.max_batch_size, now)
-            for entry in list(model.queue):
-                self._requests.split(model, entry, most_rows)
 
     def set_apart(self, entries: Iterable[Entry]) -> None:
         """Have requests tried again together, and with nobody else."""

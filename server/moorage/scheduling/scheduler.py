@@ -11,18 +11,19 @@ from moorage.scheduling.actions import Action
 from moorage.scheduling.building import Building
 from moorage.scheduling.candidates import Candidates
 from moorage.scheduling.claims import Claim
+from moorage.scheduling.closing import Closing
 from moorage.scheduling.copies import Copies
 from moorage.scheduling.departures import ON_THE_MOVE, Departures
 from moorage.scheduling.dispatch import Dispatch
 from moorage.scheduling.explain import Explanation
 from moorage.scheduling.explaining import Explaining
 from moorage.scheduling.holds import Holds
+from moorage.scheduling.ladder import Ladder
 from moorage.scheduling.lines import Lines
 from moorage.scheduling.loads import Loads
 from moorage.scheduling.losses import Losses
 from moorage.scheduling.patience import Patience
 from moorage.scheduling.policy import MOORAGE, Policy
-from moorage.scheduling.queue import ModelQueue
 from moorage.scheduling.ready import Ready
 from moorage.scheduling.records import ModelRecord, new_model
 from moorage.scheduling.requests import Requests
@@ -64,7 +65,9 @@ class Scheduler:
         self._states = States(state, self._workers)
         self._steps = Steps(state, self._requests, self._runs, self._states)
         self._departures = Departures(state, self._requests, self._workers, self._lines)
+        self._closing = Closing(state, self._departures)
         candidates = Candidates(state, self._states)
+        self._ladder = Ladder(state, self._requests, self._runs, self._steps, candidates, self._departures)
         self.room = Room(state, candidates, self._departures, self._states, self._workers)
         self._copies = Copies(state, candidates, self._departures)
         self._loads = Loads(state, self._requests, self._workers, self._departures, self.room)
@@ -85,7 +88,7 @@ class Scheduler:
             events.StatesDropped: lambda event, now: self._states.dropped(event.key, event.request_ids),
             events.ModelRegistered: self._model_registered,
             events.LoadRequested: lambda event, now: self._loads.request(event.key, now, may_evict=event.may_evict),
-            events.UnloadRequested: lambda event, now: self._departures.unload(event.key),
+            events.UnloadRequested: lambda event, now: self._closing.unload(event.key),
             events.ModelLoaded: self._model_loaded,
             events.ModelLoadFailed: lambda event, now: self._building.failed(event.key, event.error, now),
             events.ModelUnloaded: lambda event, now: self._departures.unloaded(event.key, event.retained_bytes),
@@ -134,7 +137,7 @@ class Scheduler:
         while True:
             if state.closing:
                 for key in tuple(state.closing):
-                    self._departures.close_if_idle(key, now)
+                    self._closing.close_if_idle(key, now)
             while state.touched:
                 key = next(iter(state.touched))
                 del state.touched[key]
@@ -168,14 +171,12 @@ class Scheduler:
     def _run_failed(self, event: events.RunFailed, now: float) -> None:
         run = self._runs.end(event.run_id, now)
         if run is not None:
-            (self._runs if run.step is None else self._steps).failed(run, event.error, now)
+            self._ladder.failed(run, event.error, now)
 
     def _model_registered(self, event: events.ModelRegistered, now: float) -> None:
         assert event.key not in self.state.models, f"{event.key} registered twice"
         share = self._shares.inherited(event.key, event.spec)
-        queue = ModelQueue(
-            event.key.name, event.spec.queue, self.state.waiting, by_deadline=self.state.policy.by_priority
-        )
+        queue = self.state.new_queue(event.key, event.spec)
         self.state.models[event.key] = new_model(event.key, event.spec, event.footprint, share, queue)
 
     def _model_loaded(self, event: events.ModelLoaded, now: float) -> None:

@@ -21,7 +21,8 @@ class Shares:
     def inherited(self, key: ModelKey, spec: ModelSpec) -> SharePolicy:
         """A new model's standing: what it declares, unless an operator gave the one that it succeeds another."""
         for other, model in reversed(self._state.models.items()):
-            if (other.name, other.version) == (key.name, key.version) and model.share != model.spec.share:
+            is_before = (other.name, other.version) == (key.name, key.version) and not other.is_understudy
+            if is_before and model.share != model.spec.share:
                 return model.share
         return spec.share
 

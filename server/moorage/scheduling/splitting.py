@@ -21,6 +21,8 @@ def split(state: State, entry: Entry, most_rows: int) -> list[Entry]:
             place=entry.place,
             attempts=entry.attempts,
             cohort=entry.cohort,
+            tried=entry.tried,
+            made_room=entry.made_room,
             preemptions=entry.preemptions,
         )
         for request in pieces_of(entry.request, most_rows, state.new_piece_id)

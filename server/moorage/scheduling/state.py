@@ -4,7 +4,8 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from moorage.domain.model import TRANSITIONS, ModelKey, ModelState
+from moorage.domain.model import ModelKey, ModelSpec, ModelState
+from moorage.domain.transitions import TRANSITIONS
 from moorage.scheduling.actions import Action, ModelChanged, Run
 from moorage.scheduling.budget import DeviceBudget, Lease
 from moorage.scheduling.claims import Claim
@@ -12,7 +13,7 @@ from moorage.scheduling.entries import Entry
 from moorage.scheduling.fairness import Returning, WaitingWeight
 from moorage.scheduling.line import Line
 from moorage.scheduling.policy import MOORAGE, Policy, Waiting
-from moorage.scheduling.queue import QueueTotals
+from moorage.scheduling.queue import ModelQueue, QueueTotals
 from moorage.scheduling.records import ModelRecord, WorkerRecord, WorkerState
 from moorage.scheduling.timers import Timers
 
@@ -121,6 +122,7 @@ class State:
     building: placed models that have their memory and wait for their worker to build them, in the order of asking.
     closing: models to forget once they are idle.
     touched: models of which something changed, so that their places in their device's lines are to be found anew.
+    awaiting: models whose next run waits for others to leave.
     stirred: devices on which something came free or somebody joined, so that those who wait are to be looked at again.
     """
 
@@ -138,6 +140,7 @@ class State:
     building: dict[ModelKey, None] = field(default_factory=dict)
     closing: dict[ModelKey, None] = field(default_factory=dict)
     touched: dict[ModelKey, None] = field(default_factory=dict)
+    awaiting: dict[ModelKey, None] = field(default_factory=dict)
     stirred: dict[str, None] = field(default_factory=dict)
     waiting: QueueTotals = field(init=False)
     timers: Timers = field(default_factory=Timers)
@@ -145,11 +148,16 @@ class State:
     draining: bool = False
     last_run_id: int = 0
     last_cohort: int = 0
+    last_understudy: int = 0
     last_piece_id: int = -(2**62)  # far below all ids of requests
 
     def __post_init__(self) -> None:
         self.devices = {name: DeviceRecord(name, limits) for name, limits in self.device_limits.items()}
         self.waiting = QueueTotals(self.limits.max_waiting_rows, self.limits.max_waiting_bytes)
+
+    def new_queue(self, key: ModelKey, spec: ModelSpec) -> ModelQueue:
+        """Where requests for a model wait, within its bounds and those of the server."""
+        return ModelQueue(key.name, spec.queue, self.waiting, by_deadline=self.policy.by_priority)
 
     def move(self, model: ModelRecord, state: ModelState, reason: str = "") -> None:
         """Change a model's state along TRANSITIONS, and tell."""
@@ -158,6 +166,8 @@ class State:
         model.reason = reason
         self.actions.append(ModelChanged(model.key))
         self.touch(model)
+        if self.awaiting:
+            self.touched.update(self.awaiting)
 
     def touch(self, model: ModelRecord) -> None:
         """Something of a model changed: what it waits for may be another thing now, or nothing."""

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable
 
-from moorage.domain.errors import MoorageError
 from moorage.domain.model import ModelState
 from moorage.domain.request import StepResult
 from moorage.scheduling.actions import Run, StepPlan, SucceedStepped
@@ -167,9 +166,9 @@ class Steps:
         for result in event.results:
             entry = model.active.get(result.request_id)
             if entry is not None:
-                self._took_step(model, run, entry, result)
+                self._took_step(model, run, entry, result, now)
 
-    def _took_step(self, model: ModelRecord, run: Run, entry: Entry, result: StepResult) -> None:
+    def _took_step(self, model: ModelRecord, run: Run, entry: Entry, result: StepResult, now: float) -> None:
         if entry.leaving is None:
             self._states.release_host(model, entry)
         if not result.done and result.error is None:
@@ -181,7 +180,8 @@ class Steps:
         if not self._state.is_open(entry):
             return
         if result.error is not None:
-            self._requests.fail_or_halve(model, entry, result.error)
+            self._requests.note_out_of_memory(model, result.error)
+            self._requests.fail_or_halve(model, entry, result.error, now)
         else:
             del self._state.entries[entry.request.request_id]
             note_computed(self._state, (entry,))
@@ -198,18 +198,13 @@ class Steps:
         held_bytes = max(state_bytes, model.spec.memory.state_bytes or 0)
         self._state.device_of(model).budget.correct(entry.state, held_bytes)
 
-    def failed(self, run: Run, error: MoorageError, now: float) -> None:
-        """A step failed, and with it the states of its members: each is tried again by itself, from the beginning."""
-        self._forget_members(run)
-        self._runs.failed(run, error, now)
-
     def lost(self, model: ModelRecord, reason: str, now: float) -> None:
         """The worker died, and every state with it. Those that were in a step are tried again a number of times."""
         run = model.run
         if run is not None and run.step is not None:
             self._runs.end(run.run_id, now)
             alive = self._runs.alive(run)
-            self._forget_members(run)
+            self.forget_members(run)
             self._runs.retry(run, alive, reason)
         waiting = [entry for entry in model.active.values() if self._state.is_open(entry)]
         for entry in list(model.active.values()):
@@ -220,7 +215,8 @@ class Steps:
             self._states.release_host(model, entry)
             entry.steps = 0
 
-    def _forget_members(self, run: Run) -> None:
+    def forget_members(self, run: Run) -> None:
+        """A step failed, and with it the states of its members: they are to be tried again from the beginning."""
         model = self._state.models[run.key]
         for entry in run.entries:
             if model.active.pop(entry.request.request_id, None) is not None:

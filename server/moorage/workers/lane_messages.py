@@ -103,6 +103,7 @@ class Executed(msgspec.Struct, frozen=True, array_like=True, tag=True):
 class ExecuteFailed(msgspec.Struct, frozen=True, array_like=True, tag=True):
     """A run or step failed and the worker is well. out_of_memory tells want of memory from a fault of the model.
 
+    lane_bytes: what outputs would take of the lane that do not fit there: then it was not the device's memory.
     broken_contract: how what the model returned differs from what it declared, in our own words; empty otherwise.
     """
 
@@ -110,10 +111,12 @@ class ExecuteFailed(msgspec.Struct, frozen=True, array_like=True, tag=True):
     out_of_memory: bool
     detail: str
     broken_contract: str = ""
+    lane_bytes: int = 0
 
 
 class SteppedMember(msgspec.Struct, frozen=True, array_like=True):
     """What a step did for one request. failure: a traceback for the log, of what failed for this request alone.
+    out_of_memory, lane_bytes: see ExecuteFailed.
 
     A request that is done or has failed leaves no state behind.
     """
@@ -124,6 +127,7 @@ class SteppedMember(msgspec.Struct, frozen=True, array_like=True):
     outputs: tuple[OutputReference, ...] = ()
     failure: str | None = None
     out_of_memory: bool = False
+    lane_bytes: int = 0
 
 
 class Stepped(msgspec.Struct, frozen=True, array_like=True, tag=True):

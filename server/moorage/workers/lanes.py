@@ -8,7 +8,14 @@ from typing import NamedTuple
 
 import msgspec
 
-from moorage.domain.errors import ContractBroken, InferenceFailed, InvalidRequest, MemoryExhausted, MoorageError
+from moorage.domain.errors import (
+    ContractBroken,
+    InferenceFailed,
+    InvalidRequest,
+    MemoryExhausted,
+    MoorageError,
+    OutOfMemory,
+)
 from moorage.domain.model import ModelKey
 from moorage.domain.request import BatchOutput, InferenceRequest, RunResult, StepResult
 from moorage.domain.tensor import Datatype, Element, TensorSpec
@@ -164,7 +171,7 @@ class Lane:
             case Executed():
                 self._post(RunFinished(message.run_id, self._result(message)))
             case ExecuteFailed():
-                error = self._error(message.out_of_memory, message.detail, message.broken_contract)
+                error = self._error(message.out_of_memory, message.detail, message.broken_contract, message.lane_bytes)
                 self._post(RunFailed(message.run_id, error))
             case Stepped():
                 results = tuple(map(self._step_result, message.results))
@@ -181,7 +188,11 @@ class Lane:
         return RunResult(self._outputs(message.outputs), *times, message.peak_bytes, message.reserved_bytes)
 
     def _step_result(self, member: SteppedMember) -> StepResult:
-        error = None if member.failure is None else self._error(member.out_of_memory, member.failure)
+        error = (
+            None
+            if member.failure is None
+            else self._error(member.out_of_memory, member.failure, lane_bytes=member.lane_bytes)
+        )
         outputs = self._outputs(member.outputs)
         return StepResult(member.request_id, member.done, member.state_bytes, outputs, error)
 
@@ -197,12 +208,13 @@ class Lane:
             outputs.append(BatchOutput(output.name, Datatype(output.datatype), output.shape, data, output.splits))
         return tuple(outputs)
 
-    def _error(self, out_of_memory: bool, detail: str, broken_contract: str = "") -> MoorageError:
+    def _error(self, out_of_memory: bool, detail: str, broken_contract: str = "", lane_bytes: int = 0) -> MoorageError:
         error_id = self._report(self.key.name, detail)
+        if lane_bytes:
+            what, room_bytes = f"outputs of a run of model '{self.key.name}'", segment.SEGMENT_BYTES
+            return MemoryExhausted(what, device="shared memory", needed_bytes=lane_bytes, free_bytes=room_bytes)
         if out_of_memory:
-            return MemoryExhausted(
-                f"a run of model '{self.key.name}'", device="its device", needed_bytes=0, free_bytes=0
-            )
+            return OutOfMemory(f"a run of model '{self.key.name}'")
         if broken_contract:
             return ContractBroken(self.key.name, error_id, broken_contract)
         return InferenceFailed(self.key.name, error_id, detail)

@@ -224,7 +224,7 @@ def test_one_that_finds_no_memory_is_computed_in_what_there_is(watched: SharedSe
     refused, behind = _start_two(watched, values)
     failed = refused.outcome()
     assert isinstance(failed, Failure)
-    assert (failed.code, failed.reason) == ("RESOURCE_EXHAUSTED", "MEMORY_EXHAUSTED")
+    assert (failed.code, failed.reason) == ("RESOURCE_EXHAUSTED", "OUT_OF_MEMORY")
     assert output_of(behind.outcome())[:, 0].tolist() == [float(row + 1) for row in range(12)]
     assert _out_of_memory(watched) > found
 

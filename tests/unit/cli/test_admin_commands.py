@@ -36,7 +36,15 @@ def two_models() -> pb.Snapshot:
         name="mlp", version="2", state=pb.MODEL_STATE_RESIDENT, ready=True, device="cuda:0",
         leased_bytes={"workspace": 4 * MIB, "weights": 90 * MIB}, waiting_rows=12, running_requests=3,
         policy=pb.ModelPolicy(priority=1, reserved_bytes=64 * MIB, limit_bytes=2**30, pinned=True),
-        residency_counts=pb.ResidencyCounts(loads=1, evictions=7, restores=6, preemptions=2, out_of_memory=4),
+        residency_counts=pb.ResidencyCounts(loads=1, evictions=7, restores=6, preemptions=2, out_of_memory=4,
+                                            oom_evicted=1, oom_halved=2, oom_other_device=3, oom_fallback=5,
+                                            oom_refused=6),
+        understudies=[
+            pb.Understudy(
+                version="2~1", state=pb.MODEL_STATE_LOADING, reason="waiting for memory", device="cpu",
+                leased_bytes={"weights": 80 * MIB}, host_bytes=7, waiting_rows=8, running_requests=9,
+            ),
+        ],
     )  # fmt: skip
     snapshot.models.add(
         name="vad", version="1", state=pb.MODEL_STATE_OFFLOADED, ready=True, reason="evicted [for] mlp",
@@ -57,7 +65,8 @@ def test_models_show_what_they_hold_and_who_waits(server: Behaviour) -> None:
     assert " ".join(lines[2]) == "bad UNAVAILABLE 0 B no no weights"
     share = "priority 1, reserved 64 MiB, limit 1 GiB, pinned"
     assert " ".join(lines[3]) == f"mlp 2 resident cuda:0 90 MiB weights, 4 MiB workspace {share} 12 3 yes"
-    assert " ".join(lines[4]) == "vad 1 offloaded 0 B 5 MiB priority 3 yes evicted [for] mlp"
+    assert " ".join(lines[4]) == "mlp 2~1 loading cpu 80 MiB weights 7 B 8 9 yes waiting for memory"
+    assert " ".join(lines[5]) == "vad 1 offloaded 0 B 5 MiB priority 3 yes evicted [for] mlp"
 
 
 def test_models_for_machines_keep_their_words(server: Behaviour) -> None:
@@ -85,6 +94,23 @@ def test_models_for_machines_keep_their_words(server: Behaviour) -> None:
         "restores": 6,
         "preemptions": 2,
         "out_of_memory": 4,
+        "oom_evicted": 1,
+        "oom_halved": 2,
+        "oom_other_device": 3,
+        "oom_fallback": 5,
+        "oom_refused": 6,
+        "understudies": [
+            {
+                "version": "2~1",
+                "state": "loading",
+                "reason": "waiting for memory",
+                "device": "cpu",
+                "leased_bytes": {"weights": 80 * MIB},
+                "host_bytes": 7,
+                "waiting_rows": 8,
+                "running_requests": 9,
+            }
+        ],
     }
     assert (vad["state"], vad["residency"], vad["memory_bytes"]) == ("READY", "offloaded", 0)
 

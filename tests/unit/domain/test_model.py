@@ -3,7 +3,6 @@ from itertools import pairwise
 import pytest
 
 from moorage.domain.model import (
-    TRANSITIONS,
     MemoryPolicy,
     ModelKey,
     ModelState,
@@ -11,11 +10,18 @@ from moorage.domain.model import (
     PreemptionPolicy,
     SharePolicy,
 )
+from moorage.domain.transitions import TRANSITIONS
 
 
 @pytest.mark.parametrize(("key", "text"), [(ModelKey("m", 3), "m/3"), (ModelKey("m", 3, generation=2), "m/3+2")])
 def test_a_key_names_its_generation_only_where_there_was_one_before(key: ModelKey, text: str) -> None:
     assert str(key) == text
+
+
+def test_an_understudy_is_no_generation() -> None:
+    key = ModelKey("m", 3, generation=-2)
+    assert (str(key), key.is_understudy) == ("m/3~2", True)
+    assert not ModelKey("m", 3, 2).is_understudy
 
 
 def test_workspace_grows_with_rows() -> None:

@@ -15,9 +15,11 @@ STREAMING = {"WatchSnapshot", "Hold"}
 NUMBERS = {
     "Snapshot": "ready draining models broken_models devices",
     "Model": "name version state ready reason device leased_bytes host_bytes policy waiting_rows running_requests "
-    "residency_counts",
+    "residency_counts understudies",
     "ModelPolicy": "priority reserved_bytes limit_bytes pinned",
-    "ResidencyCounts": "loads evictions restores preemptions out_of_memory",
+    "ResidencyCounts": "loads evictions restores preemptions out_of_memory oom_evicted oom_halved oom_other_device "
+    "oom_fallback oom_refused",
+    "Understudy": "version state reason device leased_bytes host_bytes waiting_rows running_requests",
     "BrokenModel": "name reason",
     "Device": "name capacity_bytes configured_bytes leased_bytes host_capacity_bytes host_leased_bytes run_slots "
     "running_runs waiting",

@@ -101,6 +101,7 @@ def test_little_is_required() -> None:
     assert manifest.memory.limit_bytes is None
     assert manifest.scheduling.preemption is Preemption.STEP
     assert manifest.placement.devices == ("*",)
+    assert manifest.placement.fallback is None
 
 
 @pytest.mark.parametrize(
@@ -162,6 +163,8 @@ def test_little_is_required() -> None:
         ("bogus = 1", "unknown key 'bogus', expected one of batching, inputs, load, "),
         ("placement = { devices = ['gpu'] }", 'placement.devices[0]: expected a list of "*", "cpu" or "cuda:N", each'),
         ("placement = { devices = ['cpu', 'cpu'] }", "placement.devices: expected a list of"),
+        ("placement = { fallback = 'cuda:1' }", "placement.fallback: expected \"cpu\", or no such key, got 'cuda:1'"),
+        ("placement = { fallback = ['cpu'] }", 'placement.fallback: expected "cpu", or no such key, got '),
         ("simulated = { run_s = -1.0 }", "simulated.run_s: expected seconds from 0 to 604800, got -1.0"),
     ],
 )

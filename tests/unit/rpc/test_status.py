@@ -32,6 +32,7 @@ CASES: list[tuple[errors.MoorageError, grpc.StatusCode, str]] = [
         Code.RESOURCE_EXHAUSTED,
         "MEMORY_EXHAUSTED",
     ),
+    (errors.OutOfMemory("a run", ("cuda:0", "cpu"), "no"), Code.RESOURCE_EXHAUSTED, "OUT_OF_MEMORY"),
     (
         errors.ModelTooLarge("model 'm'", device="cpu", needed_bytes=7, capacity_bytes=3),
         Code.FAILED_PRECONDITION,

@@ -26,6 +26,7 @@ from moorage.workers.lane_messages import (
     DropStates,
     Execute,
     Executed,
+    ExecuteFailed,
     ExecuteStep,
     FromLane,
     StartingMember,
@@ -61,7 +62,8 @@ class Torch:
 @pytest.fixture
 def torch(monkeypatch: pytest.MonkeyPatch) -> Torch:
     played = Torch()
-    for call in ("cap_device_memory", "release_cached_blocks", "release_freed_memory", "release_pinned_memory"):
+    calls = ("release_cached_blocks", "release_freed_memory", "release_pinned_memory", "release_what_failed")
+    for call in ("cap_device_memory", *calls):
         monkeypatch.setattr(module, call, getattr(played, call))
     monkeypatch.setattr(module, "cached_bytes", lambda device: played.cached_bytes)
     return played
@@ -87,6 +89,13 @@ def test_one_alone_keeps_what_its_runs_had(torch: Torch, caps: tuple[SetCap, ...
 def test_one_beside_others_gives_it_back_at_once(torch: Torch, cap: SetCap) -> None:
     caches(torch, cap).run_ended()
     assert torch.next() == ("release_cached_blocks", threading.current_thread().name)
+
+
+@pytest.mark.parametrize("caps", [(), (ALONE,), (BESIDE,)])
+def test_after_a_run_that_found_no_memory_nothing_is_kept(torch: Torch, caps: tuple[SetCap, ...]) -> None:
+    torch.cached_bytes = 0
+    caches(torch, *caps).ran_out()
+    assert torch.next() == ("release_what_failed", threading.current_thread().name)
 
 
 def test_a_little_is_kept_all_the_same(torch: Torch) -> None:
@@ -164,6 +173,9 @@ class Watched(Caches):
     def run_ended(self) -> None:
         self.asked.append(("run ended", self._is_answered()))
 
+    def ran_out(self) -> None:
+        self.asked.append(("ran out", self._is_answered()))
+
     def copies_ended(self) -> None:
         self.asked.append(("copies ended", self._is_answered()))
 
@@ -201,6 +213,19 @@ def test_a_run_is_reported_when_its_memory_is_back() -> None:
     with lane(RuntimeOptions((), (), True)) as (watched, server):
         answered(server, Execute(1, 1, (), (), 0, after_cap=7), [Executed])
     assert watched.asked == [("cap 7", False), ("run ended", False)]
+
+
+@pytest.mark.parametrize(("error", "asked"), [(MemoryError(), "ran out"), (ValueError(), "run ended")])
+def test_one_that_found_no_memory_is_reported_when_all_is_back(
+    monkeypatch: pytest.MonkeyPatch, error: Exception, asked: str
+) -> None:
+    def fails(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(SimulatedRuntime, "infer", fails)
+    with lane(RuntimeOptions((), (), True)) as (watched, server):
+        answered(server, Execute(1, 1, (), (), 0, after_cap=7), [ExecuteFailed])
+    assert watched.asked == [("cap 7", False), (asked, False)]
 
 
 def test_a_run_is_answered_where_its_memory_does_not_come_back(

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import msgspec
 
 from moorage.workers.child.in_order import InOrder
-from moorage.workers.child.memory import release_cached_blocks, release_freed_memory
+from moorage.workers.child.memory import release_cached_blocks, release_freed_memory, release_what_failed
 from moorage.workers.messages import GaveBack, SetCap
 from moorage.workers.runtimes import cached_bytes, cap_device_memory, release_pinned_memory, reserved_bytes
 
@@ -51,6 +51,10 @@ class Caches:
         """Call before the server hears of it: what the run took may be leased to another process at once."""
         if not self._cap.keeps_cached and cached_bytes(self._device) > KEPT_BYTES:
             release_cached_blocks(self._device)
+
+    def ran_out(self) -> None:
+        """Call instead where a run found no memory: it may be tried again at once, by this process or another."""
+        release_what_failed(self._device)
 
     def copies_ended(self) -> None:
         """Host copies may have been given up: soon, give back what was pinned for them."""

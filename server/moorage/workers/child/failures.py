@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from moorage.workers.lane_messages import ExecuteFailed
-from moorage.workers.runtimes import BrokenContract, is_out_of_memory
+from moorage.workers.runtimes import BrokenContract, LaneFull, is_out_of_memory
 
 _DEVICE_LOST = 71  # EX_OSERR of sysexits.h
 
@@ -46,7 +46,28 @@ def describe(error: BaseException, folder: Path) -> str:
 def failure_of(run_id: int, error: BaseException) -> ExecuteFailed:
     """What the server is told of a run or step that raised."""
     broken_contract = _sendable(str(error)[:_MAX_REASON]) if isinstance(error, BrokenContract) else ""
-    return ExecuteFailed(run_id, is_out_of_memory(error), detail_of(error), broken_contract)
+    return ExecuteFailed(run_id, is_out_of_memory(error), detail_of(error), broken_contract, lane_bytes_of(error))
+
+
+def lane_bytes_of(error: BaseException) -> int:
+    """What outputs would take of the lane's memory, where that is what was wrong with them; 0 otherwise."""
+    return error.size_bytes if isinstance(error, LaneFull) else 0
+
+
+def let_go(error: BaseException) -> None:
+    """Drop what the frames of a failed run hold, however long the exception itself is kept: some models keep them."""
+    seen: set[int] = set()
+    left: list[BaseException | None] = [error]
+    while left:
+        one = left.pop()
+        if one is None or id(one) in seen:
+            continue
+        seen.add(id(one))
+        traceback.clear_frames(one.__traceback__)
+        one.__traceback__ = None
+        left += (one.__cause__, one.__context__)
+        if isinstance(one, BaseExceptionGroup):
+            left += one.exceptions
 
 
 def detail_of(error: BaseException) -> str:

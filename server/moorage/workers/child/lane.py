@@ -18,7 +18,7 @@ from moorage.domain.model import ModelKey, WarmupRun
 from moorage.workers import segment as segments
 from moorage.workers.child.building import Built
 from moorage.workers.child.caches import Caches
-from moorage.workers.child.failures import Refusal, describe, detail_of, end_with_device, failure_of
+from moorage.workers.child.failures import Refusal, describe, detail_of, end_with_device, failure_of, let_go
 from moorage.workers.child.gauges import LaneGauge, peak_of
 from moorage.workers.child.members import members_of
 from moorage.workers.child.memory import wait_for_device
@@ -179,13 +179,17 @@ class LaneThread(threading.Thread):
     def _within_cap(self, message: Asked, execute: Callable[[Asked], FromLane]) -> FromLane:
         self._caches.wait_for_cap(message.after_cap)
         answer = execute(message)
-        self._give_back()  # by now nothing here refers to what was computed
+        # By now nothing here refers to what was computed.
+        self._give_back(ran_out=isinstance(answer, ExecuteFailed) and answer.out_of_memory)
         return answer
 
-    def _give_back(self) -> None:
-        """What was computed is not lost where this fails."""
+    def _give_back(self, *, ran_out: bool = False) -> None:
+        """What was computed is not lost where this fails. ran_out: the run found no memory."""
         try:
-            self._caches.run_ended()
+            if ran_out:
+                self._caches.ran_out()
+            else:
+                self._caches.run_ended()
         except Exception as error:
             traceback.print_exc()
             self._device_is_lost |= is_loss_of_device(error)
@@ -195,7 +199,9 @@ class LaneThread(threading.Thread):
             return self._compute(message)
         except BaseException as error:  # a model may raise anything, SystemExit too
             self._device_is_lost = is_loss_of_device(error)
-            return failure_of(message.run_id, error)
+            failed = failure_of(message.run_id, error)
+            let_go(error)
+            return failed
 
     def _end_if_device_is_lost(self) -> None:
         if self._device_is_lost or (self._stepping is not None and self._stepping.device_is_lost):

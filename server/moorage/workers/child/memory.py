@@ -1,6 +1,7 @@
 """A device's memory and work: given back and waited for, so that what the ledger calls free or done really is."""
 
 import ctypes
+import gc
 import sys
 
 
@@ -17,6 +18,16 @@ def release_freed_memory(device: str) -> None:
     if sys.platform == "linux":
         # With the thresholds raised, glibc keeps what is freed until it is told not to.
         ctypes.CDLL(None).malloc_trim(0)
+
+
+def release_what_failed(device: str) -> None:
+    """Return all that is free, after something found no memory, so that it may be tried again.
+
+    It may have left cycles behind, of exceptions and the frames that caught them. They are young: to look through all
+    that frameworks keep would take a tenth of a second.
+    """
+    gc.collect(1)
+    release_freed_memory(device)
 
 
 def wait_for_device(device: str) -> None:

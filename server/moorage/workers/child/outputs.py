@@ -20,7 +20,7 @@ class OutputWriter:
     def write(self, method: str, outputs: object, member_rows: Sequence[int]) -> tuple[OutputReference, ...]:
         """The outputs that a method of the model returned for members with so many rows, from free_offset on.
 
-        Raises BrokenContract unless they are what was declared, MemoryError where they do not fit.
+        Raises BrokenContract unless they are what was declared, LaneFull where they do not fit.
         """
         given = _by_name(method, outputs, self._built.outputs)
         rows = sum(member_rows)

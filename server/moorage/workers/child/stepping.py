@@ -5,9 +5,9 @@ import traceback
 from collections.abc import Sequence
 
 from moorage.authoring import StartingRequest, Step
-from moorage.workers.child.failures import detail_of, failure_of
+from moorage.workers.child.failures import detail_of, failure_of, lane_bytes_of, let_go
 from moorage.workers.child.gauges import LaneGauge, peak_of
-from moorage.workers.child.memory import release_freed_memory, wait_for_device
+from moorage.workers.child.memory import release_freed_memory, release_what_failed, wait_for_device
 from moorage.workers.child.outputs import OutputWriter
 from moorage.workers.lane_messages import (
     Dropped,
@@ -51,6 +51,7 @@ class Stepping:
         except BaseException as error:  # a model may raise anything, SystemExit too
             self.device_is_lost |= is_loss_of_device(error)
             failed = failure_of(message.run_id, error)
+            let_go(error)
         self._forget(message.stepping)
         release_freed_memory(self._device)
         return failed
@@ -165,7 +166,19 @@ class Stepping:
     def _failed(self, request_id: int, error: BaseException) -> SteppedMember:
         self.device_is_lost |= is_loss_of_device(error)
         self._forget((request_id,))
-        return SteppedMember(request_id, False, 0, failure=detail_of(error), out_of_memory=is_out_of_memory(error))
+        out_of_memory = is_out_of_memory(error)
+        failed = SteppedMember(
+            request_id,
+            False,
+            0,
+            failure=detail_of(error),
+            out_of_memory=out_of_memory,
+            lane_bytes=lane_bytes_of(error),
+        )
+        let_go(error)
+        if out_of_memory:
+            release_what_failed(self._device)
+        return failed
 
     def _forget(self, request_ids: Sequence[int]) -> None:
         for request_id in request_ids:

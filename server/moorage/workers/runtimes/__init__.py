@@ -6,6 +6,7 @@ from importlib import import_module
 from moorage.workers.runtimes.base import (
     Arrays,
     BrokenContract,
+    LaneFull,
     Payload,
     Runtime,
     RuntimeOptions,
@@ -18,6 +19,7 @@ from moorage.workers.runtimes.base import (
 __all__ = [
     "Arrays",
     "BrokenContract",
+    "LaneFull",
     "Payload",
     "Runtime",
     "RuntimeOptions",

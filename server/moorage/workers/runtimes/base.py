@@ -16,6 +16,14 @@ class BrokenContract(Exception):
     """A model returned something other than it declared. A fault of its author's, told in the log."""
 
 
+class LaneFull(MemoryError):
+    """Outputs that exceed a lane's memory. More of the device's would not help. size_bytes: what they would take."""
+
+    def __init__(self, size_bytes: int) -> None:
+        super().__init__(f"outputs of {size_bytes} bytes exceed the lane's {segment.SEGMENT_BYTES}")
+        self.size_bytes = size_bytes
+
+
 @dataclass(frozen=True, slots=True)
 class RuntimeOptions:
     """What model.toml says that a runtime needs. batched: tensors carry a batch axis in front."""
@@ -60,9 +68,9 @@ class SharedMemory:
         self.address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
 
     def reserve(self, offset: int, size_bytes: int) -> None:
-        """Raises MemoryError if that many bytes from offset on go past the end."""
+        """Raises LaneFull if that many bytes from offset on go past the end."""
         if offset + size_bytes > segment.SEGMENT_BYTES:
-            raise MemoryError(f"outputs of {offset + size_bytes} bytes exceed the lane's {segment.SEGMENT_BYTES}")
+            raise LaneFull(offset + size_bytes)
 
 
 class Payload(Protocol):

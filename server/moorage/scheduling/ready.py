@@ -55,8 +55,10 @@ class Ready:
         if self._leaves_the_slot(device, model):
             return False
         if self._start(device, model, place, turn, now):
-            # Where another instance could take what is left, its place is found before anybody else is served.
-            turn.refused = model.has_free_instance and bool(model.queue)
+            if model.spec.instances > 1 and model.queue:
+                turn.refused = (
+                    True  # Another instance may take what is left: its place is found before others are served.
+                )
             return True
         if model.runs or (turn.blocked and not self._goes_on(model, turn)):
             return False  # A further run takes only what is free: nobody goes for it, as one of its own ends soon.

@@ -100,7 +100,7 @@ class Runs:
         run = Run(self._state.last_run_id, model.key, model.worker, tuple(entries), rows, lease, now, step, instance)
         model.runs.append(run)
         self._state.runs[run.run_id] = run
-        if model.has_free_instance and model.queue:
+        if model.spec.instances > 1 and model.queue:
             self._state.touch(model)
         device.runs += 1
         self._state.timers.add(last_deadline_s + self._state.limits.hang_timeout_s, RunDue(run.run_id))
@@ -219,8 +219,7 @@ class Runs:
             self._state.stir(device.name)
             model.runs.remove(run)
             if self._state.policy.by_priority:
-                contested = device.ready and self._turns.others_wait(model, device)
-                model.due_s = self._turns.next_due_s(model, device, run, now) if contested else now
+                model.due_s = self._turns.next_due_s(model, device, run, now) if device.ready else now
             model.served_s = now
             self._state.touch(model)
         return run

@@ -35,6 +35,8 @@ class Turns:
         times = of_all / (device.limits.run_slots * weight)
         since_s = _NEVER if never_gone else came_s
         if model.spec.instances > 1:
+            if len(device.ready) == 1 and model.key in device.ready:
+                return now  # Nobody else wants the device.
             was_due_s = max(model.due_s, since_s)
             if model.served_s <= run.started_s:
                 was_due_s = min(was_due_s, run.started_s)
@@ -47,8 +49,8 @@ class Turns:
         """Of those who wait for the device, or run there, at the same priority."""
         few = len(device.ready) <= _FEW
         weight = self._weight_of(device, priority) if few else self._estimated_weight(device, priority)
-        if model.key in device.ready and _priority(model) == priority:
-            weight -= model.spec.weight
+        if model.spec.instances > 1 and model.key in device.ready and _priority(model) == priority:
+            weight -= model.spec.weight  # It waits itself, for a further run.
         if device.runs > 0:
             keys = {run.key for run in self._state.runs.values()}
             running = [
@@ -75,10 +77,6 @@ class Turns:
             estimate.uses = _GOOD_FOR
         estimate.uses -= 1
         return estimate.weight
-
-    def others_wait(self, model: ModelRecord, device: DeviceRecord) -> bool:
-        """Whether anybody else is ready to use the device."""
-        return len(device.ready) > (model.key in device.ready)
 
     def expect_back(self, model: ModelRecord, run: Run, now: float) -> None:
         """Others who had more than their share of the device leave it to this model's callers, who come right back."""

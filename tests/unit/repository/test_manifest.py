@@ -159,7 +159,7 @@ def test_little_is_required() -> None:
         ("memory = { reserved = -1 }", "memory.reserved: expected bytes such as"),
         ("memory = { limit = 1.5 }", "memory.limit: expected bytes such as"),
         ("memory = { pinned = 1 }", "memory.pinned: expected true or false, got 1"),
-        ("bogus = 1", "unknown key 'bogus', expected one of batching, inputs, load, "),
+        ("bogus = 1", "unknown key 'bogus', expected one of batching, inputs, instances, load, "),
         ("placement = { devices = ['gpu'] }", 'placement.devices[0]: expected a list of "*", "cpu" or "cuda:N", each'),
         ("placement = { devices = ['cpu', 'cpu'] }", "placement.devices: expected a list of"),
         ("simulated = { run_s = -1.0 }", "simulated.run_s: expected seconds from 0 to 604800, got -1.0"),

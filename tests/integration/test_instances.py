@@ -83,6 +83,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
     write_python_model(models, "dying", COUNTING, max_batch_size=1, top=TWO + EXPLICIT, extra=DEDICATED)
     write_python_model(models, "stepped", STEPPED, top=TWO)
     write_simulated_model(models, "gone", run_s=0.3, max_batch_size=1, top=TWO)
+    write_simulated_model(models, "many", top="instances = 16\n")
     for write in (write_torchscript, write_torch_export, write_onnx):
         write(models)
     for manifest in (models / name / "model.toml" for name in ("torchscript", "torch_export", "onnx")):
@@ -187,3 +188,10 @@ def test_a_stepped_model_with_instances_is_refused_and_told_why(calls: Calls) ->
 def test_tools_are_told_how_many_there_are(server: RunningServer) -> None:
     with SyncClient(server.grpc) as client:
         assert [group.count for group in client.config("meeting").instance_group] == [2]
+
+
+def test_more_of_them_than_run_slots_are_told_of_in_the_log(server: RunningServer, calls: Calls) -> None:
+    assert answers(ask(calls, "many", 1.0, 2.0)) == [[0.0] * 4] * 2
+    told = [line for line in server.logs.splitlines() if "instances =" in line]
+    assert len(told) == 1
+    assert "model many: instances = 16, and no device of its has more than 4 run_slots" in told[0]

@@ -1,6 +1,7 @@
 """A model's instances in a worker: lanes and threads of their own over one load, each on its own CUDA stream."""
 
 import dataclasses
+import socket
 import sys
 import time
 from collections.abc import Callable
@@ -18,6 +19,13 @@ from moorage.scheduling.actions import Run
 from moorage.scheduling.budget import Lease, LeaseKind
 from moorage.scheduling.events import ModelLoadFailed, ModelUnloaded, RunFinished
 from moorage.scheduling.queue import Entry
+from moorage.workers import segment
+from moorage.workers.child import lane
+from moorage.workers.child.building import Built
+from moorage.workers.child.caches import Caches
+from moorage.workers.child.failures import Refusal
+from moorage.workers.child.gauges import Gauges, LaneGauge
+from moorage.workers.child.lane import LaneHandles, LaneThread
 from moorage.workers.child.memory import take_own_stream, wait_for_device, wait_for_stream
 from moorage.workers.runtimes import BrokenContract, RuntimeOptions
 from moorage.workers.runtimes.simulated import SimulatedRuntime
@@ -161,3 +169,21 @@ def test_nor_has_a_process_without_torch(wait: Callable[[str], None], monkeypatc
     monkeypatch.delitem(sys.modules, "torch", raising=False)
     take_own_stream("cuda:0", urgent=False)
     wait("cuda:0")
+
+
+def test_a_device_that_gives_no_stream_is_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(device: str, *, urgent: bool) -> None:
+        raise RuntimeError("CUDA error: out of memory")
+
+    monkeypatch.setattr(lane, "take_own_stream", fails)
+    ours, theirs = socket.socketpair()
+    built = Built(SimulatedRuntime(RuntimeOptions((), (), True)), {}, {}, True, "cuda:0")
+    gauge = LaneGauge(Gauges(None), measures_all=False)
+    handles = LaneHandles(theirs, segment.create())
+    thread = LaneThread(KEY, built, handles, Caches("cuda:0", lambda message: None), gauge)
+    with ours, theirs:
+        refusal = thread.open((), Path())
+        thread.finish()
+    assert isinstance(refusal, Refusal)
+    assert refusal.reason == "RuntimeError: CUDA error: out of memory"
+    assert not thread.is_alive()

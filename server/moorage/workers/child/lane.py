@@ -115,12 +115,18 @@ class LaneThread(threading.Thread):
             self.join(timeout=10.0)
 
     def run(self) -> None:
-        take_own_stream(self._built.device, urgent=self._built.urgent)
         self._opened.put(self._open())
         if self._admitted.get():
             self._serve()
 
     def _open(self) -> Opened | Refusal:
+        try:
+            take_own_stream(self._built.device, urgent=self._built.urgent)
+            return self._warm_up()
+        except BaseException as error:  # a model may raise anything, SystemExit too
+            return Refusal(describe(error, self._folder), detail_of(error), is_loss_of_device(error))
+
+    def _warm_up(self) -> Opened | Refusal:
         began_s = time.perf_counter()
         runtime, batched = self._built.runtime, self._built.batched
         refusal = warm_up(self._warmup, self._memory.memory, self._rehearse, self._folder, batched=batched)
@@ -129,10 +135,7 @@ class LaneThread(threading.Thread):
         if self._warmup:
             self._give_back()
         warmup_s = time.perf_counter() - began_s
-        try:
-            return Opened(runtime.weights_bytes(), runtime.can_offload, warmup_s, tuple(self._peaks))
-        except BaseException as error:  # a model may raise anything, SystemExit too
-            return Refusal(describe(error, self._folder), detail_of(error))
+        return Opened(runtime.weights_bytes(), runtime.can_offload, warmup_s, tuple(self._peaks))
 
     def _rehearse(self, rows: int, inputs: tuple[TensorReference, ...], free_offset: int) -> None:
         """Do what a request would have done, and keep nothing of it. Raises whatever the model raises."""

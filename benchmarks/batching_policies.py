@@ -1,7 +1,8 @@
 """When a run should begin, on virtual time: what pays, as the server does, beside fixed delays.
 
 `python -m benchmarks.batching_policies` prints the tables of docs/batching.md. One model, whose run takes 6 ms and
-0.8 ms a row; each trace is played once under every policy. The figures are the same on every machine.
+0.8 ms a row; each trace is played once under every policy, and then with more instances. The figures are the same on
+every machine.
 """
 
 from dataclasses import replace
@@ -29,6 +30,10 @@ MODEL = {
     "max_batch_size": MAX_BATCH_SIZE,
     "max_queue_rows": 100_000,
 }
+
+
+# As many run slots as instances; a run takes as long beside others as alone.
+INSTANCES = (1, 2, 4)
 
 
 class Trace(NamedTuple):
@@ -62,11 +67,12 @@ TRACES = (
 )
 
 
-def played(trace: Trace, level: int, policy: BatchingPolicy) -> str:
+def played(trace: Trace, level: int, policy: BatchingPolicy, instances: int = 1) -> str:
     """Requests answered within their deadline per second, and the latencies of all that were answered, in ms."""
     arrivals = {"models": ["mlp"], "deadline_s": trace.deadline_s, trace.level: level, **trace.arrivals}
+    devices, models = [{**DEVICE, "run_slots": instances}], [{**MODEL, "instances": instances}]
     scenario = parse_scenario(
-        {"seed": 1, "duration_s": 40, "devices": [DEVICE], "models": [MODEL], "arrivals": [arrivals]},
+        {"seed": 1, "duration_s": 40, "devices": devices, "models": models, "arrivals": [arrivals]},
         "batching",
         Path(),
     )
@@ -81,6 +87,11 @@ def main() -> None:
         table = Table(trace.name, *POLICIES, title="in time per second, p50 / p99 in ms")
         for level in trace.levels:
             table.add_row(str(level), *(played(trace, level, policy) for policy in POLICIES.values()))
+        Console(width=140).print(table)
+    for trace in TRACES[:2]:
+        table = Table(trace.name, *map(str, INSTANCES), title="what pays, by instances")
+        for level in trace.levels:
+            table.add_row(str(level), *(played(trace, level, BatchingPolicy(), instances) for instances in INSTANCES))
         Console(width=140).print(table)
 
 

@@ -95,7 +95,9 @@ class Step:
 class Loadable:
     """What every model has. All methods run in a worker process, never in the server's.
 
-    A model's runs come one at a time, from one thread; other models of the same worker run beside it.
+    A model's runs come one at a time, from one thread; other models of the same worker run beside it. Where model.toml
+    says `instances = 2` or more, so many runs come at once, from as many threads, each always from the same: what infer
+    changes of the object must then be guarded. All other methods are called while no run is under way.
     An exception fails the requests of that run with INTERNAL and an error id; its traceback goes to the log.
     """
 

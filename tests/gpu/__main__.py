@@ -12,6 +12,7 @@ from pathlib import Path
 from tests.gpu.card import Card, open_card
 from tests.gpu.check_budget import check_budget
 from tests.gpu.check_cap import check_cap
+from tests.gpu.check_instances import check_instances
 from tests.gpu.check_ledger import check_ledger
 from tests.gpu.check_others import check_others
 from tests.gpu.check_passing import check_passing
@@ -19,7 +20,7 @@ from tests.gpu.check_preemption import check_preemption
 from tests.gpu.check_restore import check_restore
 from tests.gpu.findings import Finding, Verdict, all_well, failed, table
 from tests.gpu.machine import Machine
-from tests.gpu.repository import write_heavy_models, write_models_in_steps, write_passers
+from tests.gpu.repository import write_heavy_models, write_models_in_steps, write_passers, write_twins
 from tests.gpu.serving import Served, serving
 
 # No check may take longer, nor all of them together.
@@ -45,6 +46,7 @@ class Run:
             await self._served("heavy", write_heavy_models, lambda served: self._heavy(served, card, _used(card)))
             await self._served("stepped", write_models_in_steps, self._stepped)
             await self._served("passing", write_passers, lambda served: self._passing(served, card, _used(card)))
+        await self._served("instances", write_twins, self._instances, run_slots=2)
         await self._check("cap", lambda: check_cap(self.machine, self.machine.folder_for("cap")))
 
     async def _heavy(self, served: Served, card: Card | None, idle_bytes: int) -> None:
@@ -60,13 +62,20 @@ class Run:
     async def _passing(self, served: Served, card: Card | None, idle_bytes: int) -> None:
         await self._check("passing", lambda: check_passing(self.machine, served, card, idle_bytes), served)
 
+    async def _instances(self, served: Served) -> None:
+        await self._check("instances", lambda: check_instances(self.machine, served), served)
+
     async def _served(
-        self, name: str, write: Callable[[Machine, Path], None], use: Callable[[Served], Awaitable[None]]
+        self,
+        name: str,
+        write: Callable[[Machine, Path], None],
+        use: Callable[[Served], Awaitable[None]],
+        run_slots: int = 1,
     ) -> None:
         models = self.machine.folder_for(name)
         write(self.machine, models)
         try:
-            async with serving(self.machine, name, models) as served:
+            async with serving(self.machine, name, models, run_slots) as served:
                 await use(served)
         except Exception as error:  # the other checks have servers of their own
             self.findings.append(failed(f"{name}: the server", _shown(error)))

@@ -12,6 +12,8 @@ STATE_GIB = 4.5
 GREEDY_GIB = 12.0
 PASSED_GIB = 18.0
 PASSERS = ("passer", "other-passer")
+TWINS = ("twin", "urgent-twin")
+TWIN_S = 0.4
 STEPS = 60
 STEP_S = 0.05
 # Tensors of whole segments of CUDA's allocator, so that what is allocated is exactly what is held.
@@ -40,6 +42,19 @@ _ALLOCATED = """
         generator = torch.Generator(device).manual_seed(seed)
         sizes = [piece_bytes] * (size_bytes // piece_bytes) + [size_bytes % piece_bytes]
         return [torch.rand(size // 4, generator=generator, device=device) for size in sizes if size]
+
+    def cycles_of(device, seconds):
+        \"\"\"For how many a card must sleep, to take so long; 0 of a CPU.\"\"\"
+        if device == "cpu":
+            return 0
+        warm_s = time.monotonic() + 0.3  # a card that was idle has slow clocks
+        while time.monotonic() < warm_s:
+            torch.cuda._sleep(10**7)
+            torch.cuda.synchronize()
+        began_s = time.monotonic()
+        torch.cuda._sleep(10**8)
+        torch.cuda.synchronize()
+        return int(10**8 * seconds / (time.monotonic() - began_s))
 """
 
 HEAVY = """
@@ -83,16 +98,7 @@ PATIENT = """
         def load(self, context):
             self.device = context.device
             self.parameters = context.parameters
-            self.cycles = 0
-            if self.device != "cpu":
-                warm_s = time.monotonic() + 0.3  # a card that was idle has slow clocks
-                while time.monotonic() < warm_s:
-                    torch.cuda._sleep(10**7)
-                    torch.cuda.synchronize()
-                began_s = time.monotonic()
-                torch.cuda._sleep(10**8)
-                torch.cuda.synchronize()
-                self.cycles = int(10**8 * self.parameters["step_s"] / (time.monotonic() - began_s))
+            self.cycles = cycles_of(self.device, self.parameters["step_s"])
 
         def start(self, inputs, request):
             state = State()
@@ -148,6 +154,28 @@ PASSER = """
             taken[-1].item()
             free, total = torch.cuda.mem_get_info(self.device) if self.device != "cpu" else (0, 0)
             return {"used": torch.full((batch.rows, 1), total - free, dtype=torch.int64)}
+"""
+
+TWIN = """
+    class Twin(Model):
+        \"\"\"Keeps its stream busy for a while, and says which one it was, and of which priority.\"\"\"
+
+        def load(self, context):
+            self.device = context.device
+            self.run_s = context.parameters["run_s"]
+            self.cycles = cycles_of(self.device, self.run_s)
+
+        def infer(self, inputs, batch):
+            stream, priority = 0, 0
+            if self.cycles:
+                torch.cuda._sleep(self.cycles)
+                current = torch.cuda.current_stream(self.device)
+                default = torch.cuda.default_stream(self.device)
+                stream, priority = (0 if current == default else current.stream_id), current.priority
+            else:
+                time.sleep(self.run_s)
+            found = {"twice": 2 * int(inputs["x"].sum()), "stream": stream, "stream_priority": priority}
+            return {name: torch.full((batch.rows, 1), value, dtype=torch.int64) for name, value in found.items()}
 """
 
 TAKER = """
@@ -213,6 +241,13 @@ def write_passers(machine: Machine, folder: Path) -> None:
         file.write('[placement]\nisolation = "dedicated"\n')
 
 
+def write_twins(machine: Machine, folder: Path) -> None:
+    """Two models that may have two runs at once, one of them of high priority."""
+    outputs = {"twice": "INT64", "stream": "INT64", "stream_priority": "INT64"}
+    for name, priority in zip(TWINS, (3, 1), strict=True):
+        _write(folder / name, TWIN, outputs, {"weights": MIB}, priority, {"run_s": TWIN_S}, instances=2)
+
+
 def _write(
     folder: Path,
     code: str,
@@ -222,12 +257,14 @@ def _write(
     parameters: Mapping[str, float] | None = None,
     *,
     max_batch_size: int = 1,
+    instances: int = 1,
 ) -> None:
     tensors = [_OUTPUT.format(name=name, datatype=datatype, size=_size(name)) for name, datatype in outputs.items()]
     lines = [
         'runtime = "python"',
         'load = "on_demand"',
         f"max_batch_size = {max_batch_size}",
+        f"instances = {instances}",
         _TENSORS.format(outputs=", ".join(tensors)),
         "[memory]",
         *(f'{key} = "{size_bytes} B"' for key, size_bytes in memory.items()),

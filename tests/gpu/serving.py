@@ -33,7 +33,7 @@ path = "{models}"
 budget = "{budget_bytes} B"
 context = "{context_bytes} B"
 host_budget = "{host_budget_bytes} B"
-run_slots = 1
+run_slots = {run_slots}
 """
 
 
@@ -67,7 +67,7 @@ def _is_worker(process: psutil.Process) -> bool:
 
 
 @asynccontextmanager
-async def serving(machine: Machine, name: str, models: Path) -> AsyncIterator[Served]:
+async def serving(machine: Machine, name: str, models: Path, run_slots: int = 1) -> AsyncIterator[Served]:
     """Serve a repository on free ports. The server is gone when the block ends, however that happens."""
     settings = machine.folder / f"{name}.toml"
     settings.write_text(
@@ -77,6 +77,7 @@ async def serving(machine: Machine, name: str, models: Path) -> AsyncIterator[Se
             budget_bytes=machine.budget_bytes,
             context_bytes=machine.context_bytes,
             host_budget_bytes=machine.host_budget_bytes,
+            run_slots=run_slots,
         )
     )
     log_file = machine.folder / f"{name}.log"

@@ -30,4 +30,4 @@ def test_the_same_checks_work_on_a_cpu() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     rows = done.stdout.splitlines()
     assert rows[0].split() == ["check", "figure", "aim"]
-    assert sum(row.endswith(" ok") for row in rows) == 7, done.stdout
+    assert sum(row.endswith(" ok") for row in rows) == 9, done.stdout

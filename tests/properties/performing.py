@@ -120,7 +120,7 @@ class Performing:
                 self._move(action)
 
     def _send_states_away(self, key: ModelKey, process: Process, request_ids: tuple[int, ...], way: str) -> None:
-        assert process.run_of(key) is None, "a step computes with them"
+        assert not process.runs_of(key), "a step computes with them"
         for request_id in request_ids:
             owner = (key, request_id)
             assert owner not in process.leaving
@@ -171,7 +171,7 @@ class Performing:
         assert not process.told_to_end
         assert key in process.weights or key in process.host
         assert key not in process.moving
-        assert process.run_of(key) is None
+        assert not process.runs_of(key)
         process.moving[key] = move
         return process
 
@@ -185,7 +185,7 @@ class Performing:
         assert run.key != process.building
         assert run.key not in process.moving
         assert self.scheduler.state.models[run.key].state is ModelState.RESIDENT
-        assert process.run_of(run.key) is None
+        self._in_an_instance(process, run)
         assert run.rows == sum(request.rows for request in requests)
         assert run.rows <= max(1, spec.max_batch_size)
         workspaces = self.scheduler.state.models[run.key].workspaces
@@ -207,6 +207,15 @@ class Performing:
         else:
             self._begin_step(process, run, run.step)
         process.runs[run.run_id] = run
+
+    def _in_an_instance(self, process: Process, run: actions.Run) -> None:
+        """No two runs in one; and who may have killed a worker runs beside nobody else of the model."""
+        beside = process.runs_of(run.key)
+        assert run.instance in range(self.specs[run.key].instances)
+        assert run.instance not in [other.instance for other in beside]
+        if beside:
+            entries = [entry for other in (run, *beside) for entry in other.entries]
+            assert not any(self.losses[entry.request.request_id] for entry in entries)
 
     def _in_turn(self, run: actions.Run) -> None:
         """A batch is the head of the queue: the highest priority of those who came first."""

@@ -44,8 +44,8 @@ class Process:
     def host_bytes(self) -> int:
         return sum(self.host.values()) + sum(self.parked.values())
 
-    def run_of(self, key: ModelKey) -> Run | None:
-        return next((run for run in self.runs.values() if run.key == key), None)
+    def runs_of(self, key: ModelKey) -> list[Run]:
+        return [run for run in self.runs.values() if run.key == key]
 
     def forget_states(self, key: ModelKey) -> None:
         """A model is dropped: what was kept of its requests goes with it."""

@@ -70,7 +70,8 @@ def waiting_claims(
 ) -> list[tuple[float, Claim, ModelRecord | None]]:
     """What everybody in the device's lines needs, the best place first.
 
-    without_slot: those too who could not go on for want of a run slot.
+    without_slot: those too who could not go on for want of a run slot. A model that runs already and would have a
+    further run at once is not among them: it takes what is free, and nobody makes room for it.
     """
     state = scheduler.state
     ready = without_slot or device.runs < device.limits.run_slots
@@ -85,12 +86,15 @@ def waiting_claims(
             else:
                 assert isinstance(waiter, ModelKey)
                 model = state.models[waiter]
+                if model.runs:
+                    continue
                 claims.append((place, scheduler.claim_of(model, device, place), model))
     return sorted(claims, key=lambda item: item[0])
 
 
 def _nobody_forgotten(scheduler: Scheduler, device: DeviceRecord, now: float) -> None:
     """Whoever is first in line could not go on even now, and whoever could make way for them has been told to."""
+    _no_instance_forgotten(scheduler, device)
     claims = waiting_claims(scheduler, device)
     if not claims:
         return
@@ -108,6 +112,19 @@ def _nobody_forgotten(scheduler: Scheduler, device: DeviceRecord, now: float) ->
         victims = scheduler.room.victims(device, claim, missing_bytes, now) or []
         told = {victim.way for victim in victims if not victim.after_others}
         assert not told & {Way.EVICT, Way.SUSPEND, Way.KILL}, f"{claim} could have room from {victims}"
+
+
+def _no_instance_forgotten(scheduler: Scheduler, device: DeviceRecord) -> None:
+    """Where a slot and memory are free and nobody else waits, every instance that has work computes."""
+    if device.short or device.runs >= device.limits.run_slots or len(device.ready) != 1:
+        return
+    key = device.ready.first
+    assert isinstance(key, ModelKey)
+    model, place = scheduler.state.models[key], device.ready.first_place
+    if model.runs and place is not None:
+        claim = scheduler.claim_of(model, device, place)
+        room_bytes = min(device.budget.free_for(model.semaphore), model.semaphore.room_bytes)
+        assert claim.needed_bytes > room_bytes, f"an instance of {key} was forgotten"
 
 
 def _waits_for_itself(model: ModelRecord, claim: Claim) -> bool:

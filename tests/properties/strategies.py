@@ -7,6 +7,7 @@ from moorage.domain.model import (
     Isolation,
     Loading,
     ModelKey,
+    ModelSpec,
     Preemption,
     PreemptionPolicy,
     QueuePolicy,
@@ -52,6 +53,13 @@ preemption = st.builds(
     by=st.sampled_from(["step", "step", "kill", "never"]).map(Preemption),
     max_preemptions=st.integers(0, 3),
 )
+
+
+def _fits_together(spec: ModelSpec) -> bool:
+    splits = spec.batching.split_requests and spec.max_batch_size == 0
+    return not splits and (spec.instances == 1 or spec.simulated.steps == 1)
+
+
 specs = st.builds(
     make_spec,
     weights=st.none() | st.integers(0, 12) | st.integers(0, 40),
@@ -59,6 +67,7 @@ specs = st.builds(
     fixed=st.sampled_from([0, 0, 1, 5, 20]),
     per_row=st.sampled_from([0, 1, 4]),
     max_batch_size=st.sampled_from([0, 1, 4, 8]),
+    instances=st.sampled_from([1, 1, 2, 3]),
     loading=st.sampled_from(Loading),
     isolation=st.sampled_from([Isolation.SHARED, Isolation.SHARED, Isolation.DEDICATED]),
     devices=st.sampled_from([("d0",), ("d0",), ("d0",), ("d1",), ("d?",), ("*",), ("tpu:*",)]),
@@ -73,4 +82,4 @@ specs = st.builds(
     growth=st.sampled_from([0, 0, 1, 3]),
     offloads=st.booleans(),
     warmup=st.sampled_from([(), (), (WarmupRun(1),), (WarmupRun(2), WarmupRun(4))]),
-).filter(lambda spec: spec.max_batch_size > 0 or not spec.batching.split_requests)
+).filter(_fits_together)

@@ -67,6 +67,7 @@ def model_groups(draw: st.DrawFn, name: str) -> ModelGroup:
         state_bytes=draw(st.integers(0, 20)) if steps > 1 else 0,
         priority=draw(st.integers(1, 5)),
         max_batch_size=draw(st.integers(2, 4)),
+        instances=draw(st.integers(1, 3)) if steps == 1 else 1,
         max_queue_rows=draw(st.sampled_from([4, 256])),
         batching=draw(st.sampled_from([BatchingPolicy(), BatchingPolicy(0.0), BatchingPolicy(0.05, 3)])),
     )

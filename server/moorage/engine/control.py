@@ -13,6 +13,7 @@ from moorage.engine.catalog import Catalog, Serving
 from moorage.engine.engine import Engine
 from moorage.engine.ports import Repository
 from moorage.scheduling.events import ModelRegistered
+from moorage.scheduling.placement import allows
 
 log = logging.getLogger(__name__)
 
@@ -65,6 +66,7 @@ class Control:
         log.info("ready: %d models loaded, %d failed", results.count(None), len(results) - results.count(None))
 
     def _register(self, spec: ModelSpec) -> Serving:
+        self._warn_of_idle_instances(spec)
         serving = Serving(self._catalog.new_key(spec), spec)
         devices = self._engine.scheduler.state.devices
         if spec.fallback and spec.fallback not in devices:
@@ -77,6 +79,15 @@ class Control:
             )
         self._engine.post(ModelRegistered(serving.key, spec, self._footprint_of(spec)))
         return serving
+
+    def _warn_of_idle_instances(self, spec: ModelSpec) -> None:
+        devices = self._engine.scheduler.state.devices
+        slots = max((device.limits.run_slots for name, device in devices.items() if allows(spec, name)), default=0)
+        if 0 < slots < spec.instances:
+            text = (
+                "model %s: instances = %d, and no device of its has more than %d run_slots: the others compute nothing"
+            )
+            log.warning(text, spec.name, spec.instances, slots)
 
     async def load(self, name: str) -> None:
         """Bring a model into memory as its folder is now.

@@ -89,10 +89,9 @@ def _understudy(device: str, record: ModelRecord) -> UnderstudySnapshot:
 
 def _leased(record: ModelRecord) -> dict[str, int]:
     """Bytes on the device, by kind, without the kinds that hold none."""
-    run, first_run = record.run, record.first_run
     leased = {
         LeaseKind.WEIGHTS: [record.weights],
-        LeaseKind.WORKSPACE: [run.workspace if run else None, first_run],
+        LeaseKind.WORKSPACE: [*(run.workspace for run in record.runs), record.first_run],
         LeaseKind.STATE: [entry.state for entry in record.active.values()],
     }
     sums = {kind.value: sum(lease.size_bytes for lease in leases if lease) for kind, leases in leased.items()}
@@ -106,9 +105,9 @@ def _host_bytes(record: ModelRecord) -> int:
 
 
 def _running(record: ModelRecord) -> int:
-    if record.run is None or record.run.step is not None:
+    if record.active:
         return len(record.active)
-    return len(record.run.entries)
+    return sum(len(run.entries) for run in record.runs)
 
 
 def _device(device: DeviceRecord) -> DeviceSnapshot:

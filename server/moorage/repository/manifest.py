@@ -32,6 +32,8 @@ from moorage.repository.warmup import MAX_WARMUPS, WarmupTable
 
 MANIFEST_FILE = "model.toml"
 MAX_MANIFEST_BYTES = 1024 * 1024
+# Each is a thread of its worker, and a piece of shared memory.
+MAX_INSTANCES = 16
 
 VersionPolicy = Literal["latest", "all"] | tuple[int, ...]
 
@@ -64,6 +66,9 @@ class Manifest(Table):
     name: str | None = Field(default=None, description="the folder's name")
     runtime: Runtime = Field(description=f"one of {', '.join(get_args(Runtime))}")
     max_batch_size: int = Field(default=0, strict=True, ge=0, le=MAX_ROWS, description=f"rows from 0 to {MAX_ROWS}")
+    instances: int = Field(
+        default=1, strict=True, ge=1, le=MAX_INSTANCES, description=f"runs at once, from 1 to {MAX_INSTANCES}"
+    )
     inputs: tuple[InputTable, ...] = Field(description=_EXPECTED_TENSORS.format(name="x"))
     outputs: tuple[OutputTable, ...] = Field(description=_EXPECTED_TENSORS.format(name="y"))
     loading: Loading = Field(default=Loading.EAGER, alias="load", description=f"one of {', '.join(Loading)}")
@@ -106,6 +111,8 @@ class Manifest(Table):
             problems.append("inputs: expected at least one where max_batch_size is above 0, got []")
         if self.simulated is not None and self.runtime != "simulated":
             problems.append(f"simulated: expected only with runtime = 'simulated', got runtime = '{self.runtime}'")
+        if self.instances > 1 and self.simulated is not None and self.simulated.steps > 1:
+            problems.append(f"instances: expected 1 where simulated.steps is above 1, got {self.instances}")
         problems += [] if problems else self._warmup_problems()
         if problems:
             raise ValueError("\n".join(problems))

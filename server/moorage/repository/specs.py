@@ -27,6 +27,7 @@ def spec_of(manifest: Manifest, name: str, version: int, path: Path, files: File
         outputs=tuple(table.spec() for table in manifest.outputs),
         path=path,
         max_batch_size=manifest.max_batch_size,
+        instances=manifest.instances,
         loading=manifest.loading,
         load_timeout_s=manifest.load_timeout_s,
         isolation=manifest.placement.isolation,

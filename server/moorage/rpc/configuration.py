@@ -57,7 +57,7 @@ def config_of(spec: ModelSpec, device: str) -> pb.ModelConfig:
             for t in spec.inputs
         ],
         output=[pb.ModelOutput(name=t.name, data_type=_data_type(t), dims=t.shape) for t in spec.outputs],
-        instance_group=[_instance_group(spec.name, device)],
+        instance_group=[_instance_group(spec, device)],
         version_policy=_version_policy(spec.versions),
     )
     config.model_transaction_policy.decoupled = False
@@ -85,8 +85,10 @@ def _version_policy(versions: str | tuple[int, ...]) -> pb.ModelVersionPolicy:
     return pb.ModelVersionPolicy(latest=pb.ModelVersionPolicy.Latest(num_versions=1))
 
 
-def _instance_group(name: str, device: str) -> pb.ModelInstanceGroup:
+def _instance_group(spec: ModelSpec, device: str) -> pb.ModelInstanceGroup:
     kind, _, index = device.partition(":")
-    if kind == "cpu":
-        return pb.ModelInstanceGroup(name=name, kind=pb.ModelInstanceGroup.KIND_CPU, count=1)
-    return pb.ModelInstanceGroup(name=name, kind=pb.ModelInstanceGroup.KIND_GPU, count=1, gpus=[int(index or 0)])
+    group = pb.ModelInstanceGroup(name=spec.name, kind=pb.ModelInstanceGroup.KIND_CPU, count=spec.instances)
+    if kind != "cpu":
+        group.kind = pb.ModelInstanceGroup.KIND_GPU
+        group.gpus.append(int(index or 0))
+    return group

@@ -14,6 +14,7 @@ class Run:
     """One execution, or one step of a stepped model: its members in the order of their rows, and what it holds.
 
     step: what a stepped model's worker has to do first; None for any other model.
+    instance: which of the model's instances computes it, counted from 0; no other run of it is under way there.
     """
 
     run_id: int
@@ -24,6 +25,7 @@ class Run:
     workspace: Lease
     started_s: float
     step: "StepPlan | None" = None
+    instance: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +48,7 @@ class Execute:
 
 @dataclass(frozen=True, slots=True)
 class Succeed:
-    """Answer the members of a run that still wait. Comes before any further Execute for the same model."""
+    """Answer the members of a run that still wait. Comes before any further Execute for the same instance."""
 
     run: Run
     result: RunResult

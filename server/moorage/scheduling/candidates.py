@@ -171,31 +171,33 @@ class Candidates:
         return [self._weights_victim(Way.EVICT, model, self.freed_bytes(model), now, after_others=True)]
 
     def _busy(self, model: ModelRecord, claim: Claim, now: float) -> list[Victim]:
-        """Models whose run ends by itself: they get no other, and then go."""
-        run = model.run
-        if run is None or run.step is not None or not self.may_go(model, claim) or self.guards(model, claim, now):
+        """Models whose runs end by themselves: they get no others, and then go."""
+        if not model.runs or model.runs[0].step is not None:
+            return []
+        if not self.may_go(model, claim) or self.guards(model, claim, now):
             return []
         if self._state.policy.preempts and self._killable(model, claim, now):
             return []  # counted before
-        size_bytes = self.freed_bytes(model) + run.workspace.size_bytes
+        size_bytes = self.freed_bytes(model) + sum(run.workspace.size_bytes for run in model.runs)
         return [self._weights_victim(Way.DRAIN, model, size_bytes, now)]
 
     def _killable(self, model: ModelRecord, claim: Claim, now: float) -> list[Victim]:
         """Dedicated models that say that their process may be ended in the middle of a run. Whoever takes steps gives
         way between them, as all do."""
-        run, worker = model.run, self._state.worker_of(model)
-        if run is None or run.step is not None or worker is None or not worker.dedicated:
+        worker, by = self._state.worker_of(model), model.spec.preemption.by
+        if not model.runs or model.runs[0].step is not None:
             return []
-        if model.spec.preemption.by is not Preemption.KILL:
+        if worker is None or not worker.dedicated or by is not Preemption.KILL:
             return []
         if not self.may_go(model, claim) or self.guards(model, claim, now):
             return []
         most = model.spec.preemption.max_preemptions
-        if not all(entry.priority > claim.priority and entry.preemptions < most for entry in run.entries):
+        running = [entry for run in model.runs for entry in run.entries]
+        if not all(entry.priority > claim.priority and entry.preemptions < most for entry in running):
             return []
-        leases = (model.weights, worker.context, run.workspace)
+        leases = (model.weights, worker.context, *(run.workspace for run in model.runs))
         size_bytes = sum(lease.size_bytes for lease in leases if lease is not None)
-        return [Victim(Way.KILL, model.key, size_bytes, min(entry.priority for entry in run.entries), 0.0)]
+        return [Victim(Way.KILL, model.key, size_bytes, min(entry.priority for entry in running), 0.0)]
 
     def _stands_still(self, device: DeviceRecord) -> bool:
         """Whether nothing on the device ends by itself, so that what waits would wait for ever."""

@@ -23,8 +23,15 @@ class Company:
         self._answered_s = self._last_s = self._soon_s = 0.0
         self._share = self._lag_s = self._spread_s = 0.0
 
-    def answered(self, callers: int, run_s: float, now: float) -> None:
-        """A run ended, that took so long."""
+    def answered(self, callers: int, run_s: float, now: float, *, beside_others: bool = False) -> None:
+        """A run ended, that took so long.
+
+        beside_others: it may have run beside another. Where those whom that one answered are still expected, all of
+        them come back as one, and share a run from then on: else the instances would tear a batch apart for good.
+        """
+        if beside_others and now < self.until_s and self.expected():
+            self._answered += callers
+            return
         if self._answered:
             self._learn()
         self._answered, self._came = callers, 0

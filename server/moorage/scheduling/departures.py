@@ -221,4 +221,4 @@ class Departures:
 
 def is_idle(model: ModelRecord) -> bool:
     """Whether nothing of it is computed, or kept between steps."""
-    return model.run is None and not model.active
+    return not model.runs and not model.active

@@ -160,7 +160,7 @@ class Dispatch:
         if place is None or place > claim.place or not isinstance(key, ModelKey) or key == claim.key:
             return 0
         model = self._state.models[key]
-        if model.first_run is not None or self._ready.priority(model) > claim.priority:
+        if model.first_run is not None or model.runs or self._ready.priority(model) > claim.priority:
             return 0
         return self._ready.needed_bytes(model)
 

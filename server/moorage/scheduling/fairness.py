@@ -40,3 +40,10 @@ def next_due_s(started_s: float, ended_s: float, due_s: float, since_s: float, t
         was_due_s = started_s - most_s
     next_s = was_due_s + (ended_s - started_s) * (times if times > 1.0 else 1.0)
     return next_s if next_s < ended_s + most_s else ended_s + most_s
+
+
+def next_due_beside_s(started_s: float, ended_s: float, was_due_s: float, times: float, most_s: float) -> float:
+    """When the next turn is due of a model that may have several runs at once: each is charged, one after the other,
+    though they took the same time. times: at least 1 / n with n of them."""
+    next_s = max(was_due_s, started_s - most_s) + (ended_s - started_s) * times
+    return min(next_s, ended_s + most_s)

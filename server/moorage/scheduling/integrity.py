@@ -61,19 +61,22 @@ def _same(owned: list[Lease | None], budgets: list[DeviceBudget]) -> None:
 def _check_model(state: State, model: ModelRecord) -> None:
     key = model.key
     assert (model.state in PLACED) == (model.device is not None), f"{key}: {model.state} on {model.device}"
-    assert model.state in ON_THE_DEVICE or model.run is None, f"{key}: {model.state} and runs"
+    assert model.state in ON_THE_DEVICE or not model.runs, f"{key}: {model.state} and runs"
     assert model.state in PLACED or not (model.weights or model.worker or model.host), f"{key}: {model.state} holds"
     assert model.state in PLACED or not model.queue, f"{key}: nobody serves its queue"
     assert model.state not in MUST_HAVE_WEIGHTS or model.weights is not None, f"{key}: {model.state} without weights"
-    assert model.run is None or model.state is ModelState.RESIDENT, f"{key}: runs while {model.state}"
-    assert model.run is None or state.runs[model.run.run_id] is model.run
+    assert not model.runs or model.state is ModelState.RESIDENT, f"{key}: runs while {model.state}"
+    assert model.runs == [run for run in state.runs.values() if run.key == key]
+    assert len({run.instance for run in model.runs}) == len(model.runs), f"{key}: two runs in one instance"
+    assert all(run.instance < model.spec.instances for run in model.runs)
+    assert len(model.runs) <= 1 or all(run.step is None for run in model.runs), f"{key}: two steps at once"
     assert model.closing == (key in state.closing)
     assert not model.behind or key in state.awaiting
     assert all(state.models[understudy].understudy_of == key for understudy in model.understudies.values())
     assert model.understudy_of is None or key in state.models[model.understudy_of].understudies.values()
     assert key not in state.building or (model.state is ModelState.LOADING and model.weights is not None)
     assert not model.evicted or model.state in {ModelState.UNLOADING, ModelState.OFFLOADING}, f"{key}: {model.state}"
-    leases = [model.weights, model.first_run, model.run.workspace if model.run else None]
+    leases = [model.weights, model.first_run, *(run.workspace for run in model.runs)]
     leases += [entry.state for entry in model.active.values()]
     assert model.semaphore.held_bytes == sum(lease.size_bytes for lease in leases if lease is not None)
 

@@ -68,7 +68,9 @@ class Lines:
 
     def _ready_place(self, model: ModelRecord) -> float | None:
         """The best place of its work, if it could have a run or a step now."""
-        if model.state is not ModelState.RESIDENT or model.run is not None or not self._state.is_up(model):
+        if model.state is not ModelState.RESIDENT or (model.runs and not _may_run_beside(model)):
+            return None
+        if not self._state.is_up(model):
             return None
         if model.behind and self._waits_for_others(model):
             return None
@@ -106,3 +108,14 @@ class Lines:
         if model.wanted or (absent and head is None):
             places.append(self._state.place(model, model.asked_s, model.share.priority))
         return min(places, default=None)
+
+
+def _may_run_beside(model: ModelRecord) -> bool:
+    """Whether a further run may begin beside those under way.
+
+    Not beside requests that a worker died under, nor of these: if one of them kills workers, it takes nobody along.
+    """
+    head = model.queue.head
+    if not model.has_free_instance or head is None or head.attempts:
+        return False
+    return not any(entry.attempts for run in model.runs for entry in run.entries)

@@ -2,6 +2,7 @@
 
 from moorage.domain.errors import LoadFailed, WorkerLost
 from moorage.domain.model import ModelState
+from moorage.scheduling.actions import Run
 from moorage.scheduling.departures import Departures
 from moorage.scheduling.records import ModelRecord, WorkerRecord
 from moorage.scheduling.recovery import UNWELL_AFTER, restart_delay_s
@@ -34,7 +35,7 @@ class Losses:
         if worker is None:
             return
         # Those that are waited for come back first: sorting is stable, so the rest keep their order.
-        models = sorted(self._workers.models_of(worker), key=lambda model: model.run is None and not model.queue)
+        models = sorted(self._workers.models_of(worker), key=lambda model: not model.runs and not model.queue)
         for model in models:
             self._lose_work(model, reason, now)
             if model.key == loading:
@@ -49,18 +50,21 @@ class Losses:
 
     def _lose_work(self, model: ModelRecord, reason: str, now: float) -> None:
         """What was computed is tried again. Where the model was killed to make room, that is no fault of anybody's."""
-        run = model.run
-        if run is not None and model.killed:
-            self._runs.end(run.run_id, now)
-            alive = self._runs.alive(run)
-            for entry in alive:
-                entry.preemptions += 1
-                model.counts.preemptions += 1
-            if run.step is None:
-                self._runs.put_back(run, alive)
-        elif run is not None and run.step is None:
-            self._runs.lost(run, reason, now)
+        for run in tuple(model.runs):
+            if model.killed:
+                self._gave_way(model, run, now)
+            elif run.step is None:
+                self._runs.lost(run, reason, now)
         self._steps.lost(model, reason, now)
+
+    def _gave_way(self, model: ModelRecord, run: Run, now: float) -> None:
+        self._runs.end(run.run_id, now)
+        alive = self._runs.alive(run)
+        for entry in alive:
+            entry.preemptions += 1
+            model.counts.preemptions += 1
+        if run.step is None:
+            self._runs.put_back(run, alive)
 
     def _blame(self, model: ModelRecord, reason: str) -> None:
         """The worker died while it built this model, and perhaps because of it."""

@@ -73,11 +73,24 @@ def _wait_and_run_s(model: ModelRecord, before: int, rows: int, now: float) -> t
     seconds, most_rows = model.seconds, max(1, model.spec.max_batch_size)
     full_s = seconds.expected_s(most_rows)
     runs_before, last_rows = divmod(before + rows - 1, most_rows)
-    wait_s = runs_before * full_s
-    if model.run is not None:
-        wait_s += max(0.0, model.run.started_s + seconds.expected_s(model.run.rows) - now)
+    if model.spec.instances > 1:
+        wait_s = _wait_for_one_of_many_s(model, runs_before, full_s, now)
+    else:
+        wait_s = runs_before * full_s
+        if model.runs:
+            run = model.runs[0]
+            wait_s += max(0.0, run.started_s + seconds.expected_s(run.rows) - now)
     _remember(model, full_s)
     return wait_s, seconds.expected_s(min(most_rows, max(rows, last_rows + 1)))
+
+
+def _wait_for_one_of_many_s(model: ModelRecord, runs_before: int, full_s: float, now: float) -> float:
+    """Seconds until an instance is free for a run with so many full ones before it: each takes the first that is."""
+    ends_s = [run.started_s + model.seconds.expected_s(run.rows) - now for run in model.runs]
+    idle = model.spec.instances - len(ends_s)
+    free_in_s = sorted([0.0] * idle + [min(max(0.0, end_s), full_s) for end_s in ends_s])
+    rounds, instance = divmod(runs_before, len(free_in_s))
+    return free_in_s[instance] + rounds * full_s
 
 
 def needs_a_look(model: ModelRecord, left_s: float) -> bool:

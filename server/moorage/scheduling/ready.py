@@ -55,13 +55,17 @@ class Ready:
         if self._leaves_the_slot(device, model):
             return False
         if self._start(device, model, place, turn, now):
+            if model.spec.instances > 1 and model.queue:
+                turn.refused = (
+                    True  # Another instance may take what is left: its place is found before others are served.
+                )
             return True
-        if turn.blocked and not self._goes_on(model, turn):
-            return False
+        if model.runs or (turn.blocked and not self._goes_on(model, turn)):
+            return False  # A further run takes only what is free: nobody goes for it, as one of its own ends soon.
         claim = self.claim(model, place, turn.priority if turn.blocked else None)
-        turn.refused = model.run is None and self._is_short(device, claim, model, turn.for_another(), now)
+        turn.refused = self._is_short(device, claim, model, turn.for_another(), now)
         # Who is next has a place of their own: it is found anew, as for everything that changed.
-        return turn.refused or model.run is not None
+        return turn.refused or bool(model.runs)
 
     def _leaves_the_slot(self, device: DeviceRecord, model: ModelRecord) -> bool:
         """Whether the last slot is about to be wanted by higher priority, whose memory is on its way."""

@@ -100,7 +100,8 @@ class ModelRecord:
     weights: kept while its worker is brought back, so that no newcomer takes its place. host: for its weights while
     they are offloaded. first_run: workspace leased together with the weights, for the warm-up and the request that
     brought it in. cold: it comes without its warm-up, for which there is no memory.
-    run: under way, a run or a step. active: stepped requests whose states its worker has, beyond those in the queue.
+    runs: under way, in the order of their beginnings; of a stepped model one step at most. active: stepped requests
+    whose states its worker has, beyond those in the queue.
     in_service: it was loaded or is to be, so that a request brings it in again. wanted: a load was asked for and is
     not settled. asked_s: when. closing: takes no new work, and goes when it is idle. evicted: going to make
     room. killed: its process is being ended to make room.
@@ -140,7 +141,7 @@ class ModelRecord:
     host: Lease | None = None
     first_run: Lease | None = None
     cold: bool = False
-    run: Run | None = None
+    runs: list[Run] = field(default_factory=list)
     active: dict[int, Entry] = field(default_factory=dict)
     stepped: bool = False
     can_offload: bool = False
@@ -176,6 +177,16 @@ class ModelRecord:
     failure: MoorageError | None = None
     quarantined_in: str | None = None
     counts: Counts = field(default_factory=Counts)
+
+    @property
+    def run(self) -> Run | None:
+        """The longest under way: of a model with one instance, or a stepped one, the only one."""
+        return self.runs[0] if self.runs else None
+
+    @property
+    def has_free_instance(self) -> bool:
+        """Whether a run may begin beside those under way, as far as the model is concerned."""
+        return len(self.runs) < self.spec.instances
 
 
 def new_model(

@@ -27,8 +27,9 @@ class Turn:
 
     blocked: somebody could not have what they need. From then on others may take no more than spare_bytes, which the
     one who is blocked can do without. priority: theirs. going_on: they wait for others whom they may not put out, and
-    who therefore go on. refused: somebody's first request was, so that the next one's place is to be found before
-    anybody else is served. summoned: models that are to go as soon as their run ends, so that they get no other.
+    who therefore go on. refused: somebody's first request was, or one of several instances took it, so that the next
+    one's place is to be found before anybody else is served. summoned: models that are to go as soon as their runs end,
+    so that they get no other.
     """
 
     spare_bytes: float = float("inf")
@@ -170,7 +171,7 @@ class Room:
         worker = self._state.workers[model.worker or ""]
         model.killed = True
         budget = self._state.device_of(model).budget
-        for lease in (model.weights, worker.context, model.run.workspace if model.run else None):
+        for lease in (model.weights, worker.context, *(run.workspace for run in model.runs)):
             if lease is not None:
                 budget.leave(lease)
         self._workers.kill(worker, f"{model.key} gave way to work of higher priority")

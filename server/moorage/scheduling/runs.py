@@ -24,7 +24,7 @@ MayJoin = Callable[[Entry], bool]
 
 
 class Runs:
-    """Decides what a run is. A model runs one batch at a time."""
+    """Decides what a run is. A model runs one batch at a time in each of its instances."""
 
     def __init__(self, state: State, requests: Requests, workers: Workers) -> None:
         self._state = state
@@ -95,8 +95,12 @@ class Runs:
         lease = device.budget.acquire(model.semaphore.owner, LeaseKind.WORKSPACE, workspace_bytes, model.semaphore)
         assert lease is not None, f"{model.key}: no room for {workspace_bytes} bytes"
         self._state.last_run_id += 1
-        run = Run(self._state.last_run_id, model.key, model.worker, tuple(entries), rows, lease, now, step)
-        model.run = self._state.runs[run.run_id] = run
+        instance = _free_instance(model) if model.runs else 0
+        run = Run(self._state.last_run_id, model.key, model.worker, tuple(entries), rows, lease, now, step, instance)
+        model.runs.append(run)
+        self._state.runs[run.run_id] = run
+        if model.spec.instances > 1 and model.queue:
+            self._state.touch(model)
         device.runs += 1
         self._state.timers.add(last_deadline_s + self._state.limits.hang_timeout_s, RunDue(run.run_id))
         self._state.actions.append(Execute(run))
@@ -118,8 +122,8 @@ class Runs:
         if self._state.split:
             callers -= note_computed(self._state, run.entries)
         if model.spec.max_batch_size > 1 and callers:
-            model.company.answered(callers, run_s, now)
-            if not model.queue:
+            model.company.answered(callers, run_s, now, beside_others=model.spec.instances > 1)
+            if not model.queue and not model.runs:
                 self._turns.expect_back(model, run, now)
         for entry in run.entries:
             self._state.entries.pop(entry.request.request_id, None)
@@ -199,7 +203,7 @@ class Runs:
             device.budget.release(run.workspace)
             device.runs -= 1
             self._state.stir(device.name)
-            model.run = None
+            model.runs.remove(run)
             if self._state.policy.by_priority:
                 model.due_s = self._turns.next_due_s(model, device, run, now) if device.ready else now
             model.served_s = now
@@ -209,6 +213,12 @@ class Runs:
     def alive(self, run: Run) -> list[Entry]:
         """The members that still wait for their answers."""
         return [entry for entry in run.entries if self._state.is_open(entry)]
+
+
+def _free_instance(model: ModelRecord) -> int:
+    """The first that computes nothing: so the later ones' caches fill only where they are needed."""
+    taken = {run.instance for run in model.runs}
+    return next(instance for instance in range(model.spec.instances) if instance not in taken)
 
 
 def _row_bytes(model: ModelRecord, entries: Iterable[Entry]) -> int:

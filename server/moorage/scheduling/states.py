@@ -52,7 +52,7 @@ class States:
 
     def flush(self, model: ModelRecord, now: float) -> None:
         """Tell the worker which states are to go, unless it computes with them just now."""
-        if model.run is not None or model.worker is None or not self._state.is_up(model):
+        if model.runs or model.worker is None or not self._state.is_up(model):
             return
         if model.state is ModelState.UNLOADING:
             return  # They go with the model.

@@ -51,7 +51,7 @@ class Steps:
         """Begin the next step, with those who run and as many who wait as fit the room; whether anybody does."""
         self._make_rows(model, now)
         self._states.flush(model, now)
-        if model.run is not None or model.state is not ModelState.RESIDENT:
+        if model.runs or model.state is not ModelState.RESIDENT:
             return False
         running = going(model)
         members = self._fitting(model, running, [], room_bytes)

@@ -4,7 +4,7 @@ from itertools import islice
 
 from moorage.domain.model import ModelKey
 from moorage.scheduling.actions import Run
-from moorage.scheduling.fairness import Returning, WaitingWeight, next_due_s
+from moorage.scheduling.fairness import Returning, WaitingWeight, next_due_beside_s, next_due_s
 from moorage.scheduling.records import ModelRecord
 from moorage.scheduling.state import DeviceRecord, State
 
@@ -34,15 +34,30 @@ class Turns:
         of_all = weight + self._others_weight(model, device, first.priority)
         times = of_all / (device.limits.run_slots * weight)
         since_s = _NEVER if never_gone else came_s
+        if model.spec.instances > 1:
+            if len(device.ready) == 1 and model.key in device.ready:
+                return now  # Nobody else wants the device.
+            was_due_s = max(model.due_s, since_s)
+            if model.served_s <= run.started_s:
+                was_due_s = min(was_due_s, run.started_s)
+            # Else another of its runs ended meanwhile, and what that one took is counted already.
+            times = max(times, 1 / model.spec.instances)
+            return next_due_beside_s(run.started_s, now, was_due_s, times, self._most_s)
         return next_due_s(run.started_s, now, model.due_s, since_s, times, self._most_s)
 
     def _others_weight(self, model: ModelRecord, device: DeviceRecord, priority: int) -> float:
         """Of those who wait for the device, or run there, at the same priority."""
         few = len(device.ready) <= _FEW
         weight = self._weight_of(device, priority) if few else self._estimated_weight(device, priority)
+        if model.spec.instances > 1 and model.key in device.ready and _priority(model) == priority:
+            weight -= model.spec.weight  # It waits itself, for a further run.
         if device.runs > 0:
             keys = {run.key for run in self._state.runs.values()}
-            running = [device.models[key] for key in keys if key in device.models and key != model.key]
+            running = [
+                device.models[key]
+                for key in keys
+                if key in device.models and key != model.key and key not in device.ready
+            ]
             weight += sum(other.spec.weight for other in running if _priority(other) == priority)
         return weight
 
@@ -85,7 +100,7 @@ class Turns:
         latest_s = now
         for key, (priority, until_s) in tuple(device.returning.items()):
             other = self._state.models.get(key)
-            if other is None or other.run is not None or other.queue or until_s <= now:
+            if other is None or other.runs or other.queue or until_s <= now:
                 del device.returning[key]
             elif priority == _priority(model) and other.due_s < model.due_s:
                 latest_s = max(latest_s, until_s)
@@ -99,5 +114,5 @@ def _priority(model: ModelRecord) -> int:
     """Of its best work."""
     if model.queue:
         return model.queue.best_priority or model.share.priority
-    running = model.run.entries if model.run is not None else model.active.values()
+    running = [entry for run in model.runs for entry in run.entries] or model.active.values()
     return min((entry.priority for entry in running), default=model.share.priority)

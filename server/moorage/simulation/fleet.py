@@ -78,6 +78,7 @@ def _spec(name: str, group: ModelGroup, weights_bytes: int) -> ModelSpec:
         outputs=(),
         path=PurePath(name),
         max_batch_size=group.max_batch_size,
+        instances=group.instances,
         loading=Loading.ON_DEMAND,
         memory=MemoryPolicy(
             weights_bytes, group.workspace_bytes, group.workspace_per_row_bytes, group.state_bytes or None

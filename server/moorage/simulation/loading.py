@@ -87,9 +87,12 @@ def _models(table: Table) -> ModelGroup:
         state_bytes=table.take("state", SIZE, 0),
         priority=table.take("priority", whole(1, 5), 3),
         max_batch_size=table.take("max_batch_size", whole(1), 1),
+        instances=table.take("instances", whole(1), 1),
         max_queue_rows=table.take("max_queue_rows", whole(1), 256),
         batching=_batching(table),
     )
+    if group.steps > 1 and group.instances > 1:
+        raise table.wrong("instances", "1 where steps is above 1")
     table.close()
     return group
 

@@ -64,6 +64,7 @@ class ModelGroup:
     state_bytes: int
     priority: int
     max_batch_size: int
+    instances: int
     max_queue_rows: int
     batching: BatchingPolicy
 

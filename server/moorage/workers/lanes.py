@@ -1,4 +1,4 @@
-"""The server's end of one model's lane: a run or a step goes in, its result comes out."""
+"""The server's end of one lane of a model: a run or a step goes in, its result comes out."""
 
 import mmap
 import os
@@ -47,7 +47,10 @@ _Shape = tuple[int, ...]
 
 
 class Lane:
-    """One model's way into a worker. At most one run is under way at a time. inputs: as the model declares them."""
+    """The way into a worker of one of a model's instances. At most one run is under way at a time.
+
+    inputs: as the model declares them.
+    """
 
     def __init__(
         self,

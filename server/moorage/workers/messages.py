@@ -23,7 +23,11 @@ class Spec(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Blueprint(msgspec.Struct, frozen=True, array_like=True):
-    """What a worker needs to build a model. measures_all: the memory of every run, whatever that costs."""
+    """What a worker needs to build a model.
+
+    measures_all: the memory of every run, whatever that costs. instances: lanes, each of which has runs of its own.
+    urgent: on a CUDA device its runs go before those of models that are not.
+    """
 
     runtime: str
     path: str
@@ -40,10 +44,12 @@ class Blueprint(msgspec.Struct, frozen=True, array_like=True):
     state_bytes: int = 0
     warmup: tuple[WarmupRun, ...] = ()
     measures_all: bool = False
+    instances: int = 1
+    urgent: bool = False
 
 
 class LoadModel(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """Build a model. The lane's socket and memory come over `handles`, in the order of these messages."""
+    """Build a model. Its lanes' sockets and memory come over `handles`, in the order of these messages."""
 
     key: ModelKey
     blueprint: Blueprint

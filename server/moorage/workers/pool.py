@@ -112,7 +112,7 @@ class WorkerPool:
     def trim(self, run: Run) -> None:
         """The run's outputs have been read."""
         if worker := self._workers.get(run.worker):
-            worker.trim(run.key)
+            worker.trim(run)
 
     async def _others_gave_back(self, newcomer: Worker) -> None:
         """Wait until others on the device have given back what they were told to, as their runs' leases have ended.

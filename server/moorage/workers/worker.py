@@ -52,6 +52,9 @@ from moorage.workers.process import WorkerProcess
 
 log = logging.getLogger(__name__)
 
+# Models of this priority, or a higher one, go first where a CUDA device has work for several.
+_URGENT_PRIORITY = 2
+
 _DECODER: msgspec.msgpack.Decoder[FromWorker] = msgspec.msgpack.Decoder(FromWorker)
 
 
@@ -81,7 +84,8 @@ class Worker:
         self._report = report
         self._process = WorkerProcess(device, environment, self._process_ended)
         self._control = Link(_DECODER, self._received, self._process.give_up)
-        self._lanes: dict[ModelKey, Lane] = {}
+        # One for each instance; of a stepped model, one.
+        self._lanes: dict[ModelKey, list[Lane]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._caps = 0
         self._giving_back = 0
@@ -92,18 +96,16 @@ class Worker:
         return self._process.pid
 
     def load(self, key: ModelKey, spec: ModelSpec, room: Callable[[], Awaitable[None]]) -> None:
-        """Open a lane for the model and have it built, when there is room."""
+        """Open the model's lanes and have it built, when there is room."""
         self._spawn(self._load(key, spec, room))
 
     def unload(self, key: ModelKey) -> None:
-        """Close the model's lane and have it dropped."""
-        lane = self._lanes.pop(key, None)
-        if lane is not None:
-            lane.close()
+        """Close the model's lanes and have it dropped."""
+        self._close_lanes(key)
         self._send(UnloadModel(key))
 
     def offload(self, key: ModelKey) -> None:
-        """Have a model's weights moved to the host. Its lane stays open."""
+        """Have a model's weights moved to the host. Its lanes stay open."""
         self._send(OffloadModel(key))
 
     def restore(self, key: ModelKey) -> None:
@@ -119,25 +121,24 @@ class Worker:
         self._send(GiveBack())
 
     def execute(self, run: Run) -> None:
-        self._lanes[run.key].execute(run, self._caps)
+        self._lanes[run.key][run.instance].execute(run, self._caps)
 
     def suspend(self, key: ModelKey, request_ids: tuple[int, ...]) -> None:
-        self._lanes[key].suspend(request_ids)
+        self._lanes[key][0].suspend(request_ids)
 
     def drop(self, key: ModelKey, request_ids: tuple[int, ...]) -> None:
-        self._lanes[key].drop(request_ids)
+        self._lanes[key][0].drop(request_ids)
 
-    def trim(self, key: ModelKey) -> None:
-        lane = self._lanes.get(key)
-        if lane is not None:
-            lane.trim()
+    def trim(self, run: Run) -> None:
+        lanes = self._lanes.get(run.key)
+        if lanes is not None:
+            lanes[run.instance].trim()
 
     def stop(self) -> None:
         """Ask the process to end in good order. Closed lanes let its threads go."""
         self.told_to_end = True
-        for lane in self._lanes.values():
-            lane.close()
-        self._lanes.clear()
+        for key in tuple(self._lanes):
+            self._close_lanes(key)
         self._send(Stop())
 
     def kill(self, reason: str) -> None:
@@ -164,15 +165,20 @@ class Worker:
         await room()
         if self.told_to_end:  # meanwhile
             return
-        lane = Lane(key, self._post, self._report, spec.inputs)
-        theirs, descriptor = await lane.open(self._process.give_up)
+        self._lanes[key] = lanes = []
+        theirs: list[tuple[socket.socket, int]] = []
         try:
-            self._lanes[key] = lane
-            # One byte and two descriptors, one load at a time: this never fills the socket.
-            socket.send_fds(self._process.handles, [b"L"], [theirs.fileno(), descriptor])
+            for _ in range(spec.instances):
+                lane = Lane(key, self._post, self._report, spec.inputs)
+                theirs.append(await lane.open(self._process.give_up))
+                lanes.append(lane)
+            # One byte and two descriptors for each lane, one load at a time: this never fills the socket.
+            handles = [handle for lane, descriptor in theirs for handle in (lane.fileno(), descriptor)]
+            socket.send_fds(self._process.handles, [b"L"], handles)
         finally:
-            theirs.close()
-            os.close(descriptor)
+            for lane_end, descriptor in theirs:
+                lane_end.close()
+                os.close(descriptor)
         self._send(LoadModel(key, _blueprint(spec, measures_all=self._measures_all)))
 
     def _received(self, message: FromWorker) -> None:
@@ -213,16 +219,18 @@ class Worker:
 
     def _load_refused(self, key: ModelKey, reason: str, detail: str) -> None:
         self._report(key.name, detail)
-        lane = self._lanes.pop(key, None)
-        if lane is not None:
-            lane.close()
+        self._close_lanes(key)
         self._post(ModelLoadFailed(key, LoadFailed(key.name, reason)))
+
+    def _close_lanes(self, key: ModelKey) -> None:
+        for lane in self._lanes.pop(key, ()):
+            lane.close()
 
     def _process_ended(self, reason: str) -> None:
         for task in self._tasks:
             task.cancel()
-        for lane in self._lanes.values():
-            lane.close()
+        for key in tuple(self._lanes):
+            self._close_lanes(key)
         self._control.close()
         self._process.control.close()
         self._process.handles.close()
@@ -253,6 +261,8 @@ def _blueprint(spec: ModelSpec, *, measures_all: bool) -> Blueprint:
         state_bytes=spec.simulated.state_bytes,
         warmup=spec.warmup,
         measures_all=measures_all,
+        instances=spec.instances,
+        urgent=spec.share.priority <= _URGENT_PRIORITY,
     )
 
 

@@ -14,6 +14,7 @@ WHOLE = """
 name = "embedder"
 runtime = "simulated"
 max_batch_size = 32
+instances = 2
 inputs = [
     { name = "text", datatype = "BYTES", shape = [1] },
     { name = "k", datatype = "INT64", shape = [], optional = true },
@@ -68,6 +69,7 @@ def _problems(text: str, folder: str = "embedder") -> tuple[str, ...]:
 
 def test_every_key_is_read() -> None:
     manifest = parse_manifest(WHOLE.encode(), "embedder")
+    assert manifest.instances == 2
     assert manifest.inputs[1].optional
     assert manifest.outputs[0].shape == (-1, 384)
     assert manifest.loading is Loading.ON_DEMAND
@@ -96,6 +98,7 @@ def test_little_is_required() -> None:
     manifest = parse_manifest(SIMULATED.encode(), "any")
     assert manifest.loading is Loading.EAGER
     assert manifest.versions == "latest"
+    assert manifest.instances == 1
     assert manifest.memory.weights_bytes is None
     assert manifest.memory.state_bytes is None
     assert manifest.memory.limit_bytes is None
@@ -160,7 +163,7 @@ def test_little_is_required() -> None:
         ("memory = { reserved = -1 }", "memory.reserved: expected bytes such as"),
         ("memory = { limit = 1.5 }", "memory.limit: expected bytes such as"),
         ("memory = { pinned = 1 }", "memory.pinned: expected true or false, got 1"),
-        ("bogus = 1", "unknown key 'bogus', expected one of batching, inputs, load, "),
+        ("bogus = 1", "unknown key 'bogus', expected one of batching, inputs, instances, load, "),
         ("placement = { devices = ['gpu'] }", 'placement.devices[0]: expected a list of "*", "cpu" or "cuda:N", each'),
         ("placement = { devices = ['cpu', 'cpu'] }", "placement.devices: expected a list of"),
         ("placement = { fallback = 'cuda:1' }", "placement.fallback: expected \"cpu\", or no such key, got 'cuda:1'"),
@@ -184,6 +187,9 @@ def test_a_wrong_key_is_one_readable_line(change: str, problem: str) -> None:
         ),
         ("= 8", "= -1", "max_batch_size: expected rows from 0 to 1048576, got -1"),
         ("= 8", "= true", "max_batch_size: expected rows from 0 to 1048576, got True"),
+        ("= 8", "= 8\ninstances = 0", "instances: expected runs at once, from 1 to 16, got 0"),
+        ("= 8", "= 8\ninstances = 17", "instances: expected runs at once, from 1 to 16, got 17"),
+        ("= 8", "= 8\ninstances = '2'", "instances: expected runs at once, from 1 to 16, got '2'"),
         ("FP32", "fp32", "inputs[0].datatype: expected one of BOOL, UINT8, "),
         ("[4]", "[-2]", "inputs[0].shape[0]: expected a list of dimensions, each -1 (any size) or at least 0, got -2"),
         ("[4]", "[1.0]", "inputs[0].shape[0]: expected a list of dimensions"),
@@ -220,6 +226,10 @@ def test_a_wrong_value_is_named_by_its_path(old: str, new: str, problem: str) ->
         (
             SIMULATED.replace("= 8", "= 0") + "batching = { split_requests = true }",
             "batching.split_requests: expected true only with max_batch_size above 0, got max_batch_size = 0",
+        ),
+        (
+            SIMULATED + "instances = 2\nsimulated = { steps = 3 }",
+            "instances: expected 1 where simulated.steps is above 1, got 2",
         ),
         (
             SIMULATED + "scheduling = { preemption = 'kill' }",

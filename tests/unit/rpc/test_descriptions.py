@@ -118,11 +118,16 @@ async def test_configuration() -> None:
     assert (embedder.output[0].data_type, list(embedder.output[0].dims)) == (pb.TYPE_FP32, [384])
     assert embedder.input[0].optional
     assert embedder.parameters["normalise"].string_value == "True"
-    assert [group.kind for group in embedder.instance_group] == [pb.ModelInstanceGroup.KIND_CPU]
+    assert [(group.kind, group.count) for group in embedder.instance_group] == [(pb.ModelInstanceGroup.KIND_CPU, 1)]
     assert not embedder.model_transaction_policy.decoupled
     assert (plain.platform, plain.backend) == ("pytorch_libtorch", "pytorch")
     assert (plain.max_batch_size, plain.HasField("dynamic_batching")) == (0, False)
     assert plain.input[0].data_type == pb.TYPE_BF16
+
+
+def test_as_many_instances_are_told_of_as_runs_may_be_under_way() -> None:
+    (group,) = config_of(replace(EMBEDDER, instances=3), "cuda:1").instance_group
+    assert (group.kind, group.count, list(group.gpus)) == (pb.ModelInstanceGroup.KIND_GPU, 3, [1])
 
 
 def test_inputs_that_may_vary_are_said_to_be_ragged() -> None:

@@ -45,6 +45,7 @@ class Load:
     back_s: float = 0.0
     weight: float = 1.0
     most_rows: int = 1
+    instances: int = 1
 
 
 class Closed:
@@ -57,7 +58,8 @@ class Closed:
         self._agenda: list[tuple[float, int, str, int]] = []
         self._asked = 0
         for name, load in loads.items():
-            self.core.resident(make_spec(name, weights=1, max_batch_size=load.most_rows, weight=load.weight))
+            options = {"max_batch_size": load.most_rows, "instances": load.instances}
+            self.core.resident(make_spec(name, weights=1, weight=load.weight, **options))
 
     def begin(self, name: str) -> None:
         for _ in range(self.loads[name].callers):
@@ -117,6 +119,10 @@ def shares(loads: Mapping[str, Load], slots: int = 1, *, seconds: float = 4.0) -
         ({"a": Load(0.02), "b": Load(0.01), "c": Load(0.003)}, 1),
         ({"a": Load(0.02), "b": Load(0.01, weight=2.0), "c": Load(0.003, weight=4.0)}, 1),
         ({"a": Load(0.02), "b": Load(0.01), "c": Load(0.003)}, 2),
+        ({"a": Load(0.02, callers=8, instances=2), "b": Load(0.01, callers=8, instances=2)}, 2),
+        ({"a": Load(0.02, callers=8, instances=2), "b": Load(0.01)}, 2),
+        ({"a": Load(0.02, callers=8, instances=2), "b": Load(0.01), "c": Load(0.003)}, 2),
+        ({"a": Load(0.02, callers=8, instances=3, weight=2.0), "b": Load(0.01, callers=8, instances=3)}, 3),
     ],
 )
 def test_shares_follow_the_weights(loads: dict[str, Load], slots: int) -> None:

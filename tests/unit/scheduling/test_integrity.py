@@ -119,7 +119,7 @@ def run_more_than_there_are_slots(state: State) -> None:
 def run_what_is_not_known(state: State) -> None:
     run = state.models[MODEL].run
     assert run is not None
-    state.models[MODEL].run = replace(run)
+    state.models[MODEL].runs = [replace(run)]
 
 
 def run_what_is_not_there(state: State) -> None:

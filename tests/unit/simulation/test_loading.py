@@ -83,6 +83,11 @@ def test_bursts_and_limits() -> None:
         ("run_s = 1", "run_s = 0", "models[0].run_s: expected a number above 0, got 0"),
         ("run_s = 1", "run_s = nan", "models[0].run_s: expected a number above 0, got nan"),
         ("run_s = 1", "run_s = 1\nstesp = 2", "models[0]: unknown key 'stesp', did you mean 'steps'?"),
+        (
+            "run_s = 1",
+            "run_s = 1\nsteps = 2\ninstances = 2",
+            "models[0].instances: expected 1 where steps is above 1, got 2",
+        ),
         ("run_s = 1", "run_s = 1\npriority = 6", "models[0].priority: expected a whole number from 1 to 5, got 6"),
         (
             '"poisson"',

@@ -18,7 +18,7 @@ from moorage.workers.child import caches as module
 from moorage.workers.child.building import Built
 from moorage.workers.child.caches import KEPT_BYTES, Caches
 from moorage.workers.child.gauges import Gauges, LaneGauge
-from moorage.workers.child.lane import LaneThread
+from moorage.workers.child.lane import LaneHandles, LaneThread
 from moorage.workers.child.transfers import Present, Transfers
 from moorage.workers.framing import Deframer, frame
 from moorage.workers.lane_messages import (
@@ -193,8 +193,9 @@ def lane(options: RuntimeOptions) -> Iterator[tuple[Watched, socket.socket]]:
     ours.settimeout(5.0)
     watched = Watched(ours)
     built = Built(SimulatedRuntime(options), {}, {}, True, "cpu")
-    thread = LaneThread(KEY, built, theirs, segments.create(), watched, unmeasured())
+    thread = LaneThread(KEY, built, LaneHandles(theirs, segments.create()), watched, unmeasured())
     thread.start()
+    thread.serve()
     with ours:
         yield watched, ours
     thread.finish()
@@ -257,12 +258,13 @@ def test_so_are_those_of_weights_after_the_answer() -> None:
     watched = Watched()
     runtime = SimulatedRuntime(RuntimeOptions((), (), True, declared_weights_bytes=1))
     theirs, ours = socket.socketpair()
-    thread = LaneThread(KEY, Built(runtime, {}, {}, True, "cpu"), theirs, segments.create(), watched, unmeasured())
+    handles = LaneHandles(theirs, segments.create())
+    thread = LaneThread(KEY, Built(runtime, {}, {}, True, "cpu"), handles, watched, unmeasured())
     order: list[str] = []
     transfers = Transfers(
         "cpu", lambda message: order.append(f"{type(message).__name__} {len(watched.asked)}"), watched
     )
-    transfers.add(KEY, Present(runtime, Path(), thread))
+    transfers.add(KEY, Present(runtime, Path(), [thread]))
     transfers.offload(KEY)
     transfers.restore(KEY)
     assert order == [f"{Offloaded.__name__} 0", f"{Restored.__name__} 1"]

@@ -13,13 +13,14 @@ from moorage.workers.runtimes import Runtime, RuntimeOptions, create_runtime
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """A loaded model and what it declared."""
+    """A loaded model and what it declared. urgent: see Blueprint."""
 
     runtime: Runtime
     inputs: dict[str, TensorSpec]
     outputs: dict[str, TensorSpec]
     batched: bool
     device: str
+    urgent: bool = False
 
 
 def build(key: ModelKey, blueprint: Blueprint, device: str, apply_cap: Callable[[], None]) -> Built:
@@ -37,11 +38,12 @@ def build(key: ModelKey, blueprint: Blueprint, device: str, apply_cap: Callable[
         restore_s=blueprint.restore_s,
         steps=blueprint.steps,
         state_bytes=blueprint.state_bytes,
+        instances=blueprint.instances,
     )
     runtime = create_runtime(blueprint.runtime, options)
     apply_cap()  # it may have come before there was a framework to be told
     runtime.load(ModelContext(key.name, key.version, device, Path(blueprint.path), blueprint.parameters))
-    return Built(runtime, inputs, outputs, options.batched, device)
+    return Built(runtime, inputs, outputs, options.batched, device, blueprint.urgent)
 
 
 def _tensor_spec(spec: Spec) -> TensorSpec:

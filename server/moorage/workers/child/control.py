@@ -9,6 +9,7 @@ import msgspec
 from moorage.workers.child.caches import Caches
 from moorage.workers.child.gauges import Gauges, meter_of
 from moorage.workers.child.in_order import InOrder, ending_the_process
+from moorage.workers.child.lane import LaneHandles
 from moorage.workers.child.loading import Loading
 from moorage.workers.child.transfers import Transfers
 from moorage.workers.framing import Deframer, frame
@@ -56,10 +57,8 @@ class ControlLoop:
     def _take(self, message: ToWorker) -> None:
         match message:
             case LoadModel():
-                _, descriptors, _, _ = socket.recv_fds(self._handles, 1, 2)
-                lane, segment = descriptors
-                opened = socket.socket(fileno=lane)
-                self._loads.put(lambda: self._loading.load(message, opened, segment))
+                lanes = self._lanes(message.blueprint.instances)
+                self._loads.put(lambda: self._loading.load(message, lanes))
             case UnloadModel(key):
                 # One that is not there yet has its own load to wait for.
                 thread = self._moves if key in self._transfers else self._loads
@@ -74,6 +73,11 @@ class ControlLoop:
                 self._caches.give_back()
             case Stop():
                 self._loads.put(self._stop)
+
+    def _lanes(self, count: int) -> list[LaneHandles]:
+        _, descriptors, _, _ = socket.recv_fds(self._handles, 1, 2 * count)
+        pairs = zip(descriptors[::2], descriptors[1::2], strict=True)
+        return [LaneHandles(socket.socket(fileno=lane), segment) for lane, segment in pairs]
 
     def _stop(self) -> None:
         self._transfers.finish_all()

@@ -1,4 +1,4 @@
-"""The thread that runs one model: takes what the server asks, does it, answers, and waits for the next."""
+"""The thread of one instance of a model: takes what the server asks, does it, answers, and waits for the next."""
 
 import os
 import queue
@@ -21,7 +21,7 @@ from moorage.workers.child.caches import Caches
 from moorage.workers.child.failures import Refusal, describe, detail_of, end_with_device, failure_of, let_go
 from moorage.workers.child.gauges import LaneGauge, peak_of
 from moorage.workers.child.members import members_of
-from moorage.workers.child.memory import wait_for_device
+from moorage.workers.child.memory import take_own_stream, wait_for_stream
 from moorage.workers.child.outputs import OutputWriter
 from moorage.workers.child.stepping import Stepping
 from moorage.workers.child.warmup import warm_up
@@ -50,8 +50,19 @@ _DECODER: msgspec.msgpack.Decoder[ToLane] = msgspec.msgpack.Decoder(ToLane)
 
 
 @dataclass(frozen=True, slots=True)
+class LaneHandles:
+    """A lane as it comes from the server: its socket, and the descriptor of its memory, which its thread closes."""
+
+    socket: socket.socket
+    segment: int
+
+
+@dataclass(frozen=True, slots=True)
 class Opened:
-    """A model can be used. weights_bytes: measured when it was warm; warmup_s: what that took. peaks: see Loaded."""
+    """An instance can be used.
+
+    weights_bytes: measured when it was warm; warmup_s: what that took. peaks: see Loaded.
+    """
 
     weights_bytes: int
     can_offload: bool
@@ -60,16 +71,14 @@ class Opened:
 
 
 class LaneThread(threading.Thread):
-    """Owns the model's runs: one at a time, in the order they come."""
+    """Owns an instance's runs: one at a time, in the order they come. Other instances' go on beside them."""
 
-    def __init__(
-        self, key: ModelKey, built: Built, lane: socket.socket, segment: int, caches: Caches, gauge: LaneGauge
-    ) -> None:
+    def __init__(self, key: ModelKey, built: Built, lane: LaneHandles, caches: Caches, gauge: LaneGauge) -> None:
         super().__init__(name=str(key), daemon=True)
         self._caches = caches
         self._built = built
-        self._lane = lane
-        self._memory = SharedMemory(segments.attach(segment))
+        self._lane = lane.socket
+        self._memory = SharedMemory(segments.attach(lane.segment))
         self._outputs = OutputWriter(built, self._memory)
         self._gauge = gauge
         self._stepping = _stepping(built, self._memory, self._outputs, gauge)
@@ -79,24 +88,45 @@ class LaneThread(threading.Thread):
         self._folder = Path()
         self._peaks: list[tuple[int, int, int]] = []
         self._opened: queue.SimpleQueue[Opened | Refusal] = queue.SimpleQueue()
-        os.close(segment)
+        self._admitted: queue.SimpleQueue[bool] = queue.SimpleQueue()
+        os.close(lane.segment)
 
     def open(self, warmup: Sequence[WarmupRun], folder: Path) -> Opened | Refusal:
         """Start the thread, and wait for its first runs: frameworks keep some of what they prepare for each thread.
 
-        Of a model that is refused nothing is served; `finish` it. folder: the model's, for what is said of it.
+        It serves only once it is told to: of a model that is refused nothing is served. folder: the model's, for what
+        is said of it.
         """
         self._warmup, self._folder = warmup, folder
         self.start()
         return self._opened.get()
 
+    def serve(self) -> None:
+        """All instances of the model are open."""
+        self._admitted.put(True)
+
+    def finish(self) -> None:
+        """Wait for the thread: it was never told to serve, or the server has closed the lane.
+
+        Never waits for long: the server unloads a model only when none of its runs is under way.
+        """
+        self._admitted.put(False)
+        if self.ident is not None:  # it was started
+            self.join(timeout=10.0)
+
     def run(self) -> None:
-        opened = self._open()
-        self._opened.put(opened)
-        if isinstance(opened, Opened):
+        self._opened.put(self._open())
+        if self._admitted.get():
             self._serve()
 
     def _open(self) -> Opened | Refusal:
+        try:
+            take_own_stream(self._built.device, urgent=self._built.urgent)
+            return self._warm_up()
+        except BaseException as error:  # a model may raise anything, SystemExit too
+            return Refusal(describe(error, self._folder), detail_of(error), is_loss_of_device(error))
+
+    def _warm_up(self) -> Opened | Refusal:
         began_s = time.perf_counter()
         runtime, batched = self._built.runtime, self._built.batched
         refusal = warm_up(self._warmup, self._memory.memory, self._rehearse, self._folder, batched=batched)
@@ -105,10 +135,7 @@ class LaneThread(threading.Thread):
         if self._warmup:
             self._give_back()
         warmup_s = time.perf_counter() - began_s
-        try:
-            return Opened(runtime.weights_bytes(), runtime.can_offload, warmup_s, tuple(self._peaks))
-        except BaseException as error:  # a model may raise anything, SystemExit too
-            return Refusal(describe(error, self._folder), detail_of(error))
+        return Opened(runtime.weights_bytes(), runtime.can_offload, warmup_s, tuple(self._peaks))
 
     def _rehearse(self, rows: int, inputs: tuple[TensorReference, ...], free_offset: int) -> None:
         """Do what a request would have done, and keep nothing of it. Raises whatever the model raises."""
@@ -129,17 +156,6 @@ class LaneThread(threading.Thread):
                     if not self._send(self._answers(_DECODER.decode(body))):
                         return
                     self._end_if_device_is_lost()
-
-    def finish(self) -> None:
-        """The server has closed the lane: wait for the thread, and let the model clean up after itself.
-
-        Never waits for long: the server unloads a model only when none of its runs is under way.
-        """
-        self.join(timeout=10.0)
-        try:
-            self._built.runtime.unload()
-        except BaseException:  # a model may raise anything, SystemExit too
-            traceback.print_exc()
 
     def _receive(self) -> bytes:
         try:
@@ -226,7 +242,7 @@ class LaneThread(threading.Thread):
         members = members_of(message)
         ready = time.perf_counter_ns()
         outputs = runtime.infer(inputs, Batch(members, message.rows, shapes))
-        wait_for_device(self._built.device)
+        wait_for_stream(self._built.device)
         return outputs, ready
 
 

@@ -5,18 +5,20 @@ import gc
 import os
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
 
+from moorage.domain.model import WarmupRun
 from moorage.workers.child.building import Built, build
 from moorage.workers.child.caches import Caches
 from moorage.workers.child.failures import Refusal, describe, detail_of, end_with_device
 from moorage.workers.child.gauges import Gauges, LaneGauge
-from moorage.workers.child.lane import LaneThread
+from moorage.workers.child.lane import LaneHandles, LaneThread, Opened
 from moorage.workers.child.memory import release_freed_memory, wait_for_device
-from moorage.workers.child.transfers import Present, Transfers
+from moorage.workers.child.transfers import Present, Transfers, finish
 from moorage.workers.messages import Loaded, LoadModel, LoadRefused
 
 # How long a lane that came to nothing is kept open for the server to close it first.
@@ -40,31 +42,35 @@ class Loading:
         self._transfers = transfers
         self._gauges = gauges
 
-    def load(self, message: LoadModel, lane: socket.socket, segment: int) -> None:
-        """Bring a model in, and answer. lane, segment: its descriptors, closed here or by its thread."""
-        outcome = self._load(message, lane, segment)
+    def load(self, message: LoadModel, lanes: Sequence[LaneHandles]) -> None:
+        """Bring a model in, and answer. lanes: one for each instance, closed here or by its thread."""
+        outcome = self._load(message, lanes)
         if isinstance(outcome, Refusal):
-            self._refuse(message, outcome, lane)
+            self._refuse(message, outcome, [lane.socket for lane in lanes])
         else:
             self._send(outcome)
 
-    def _load(self, message: LoadModel, lane: socket.socket, segment: int) -> Loaded | Refusal:
+    def _load(self, message: LoadModel, lanes: Sequence[LaneHandles]) -> Loaded | Refusal:
         began_s = time.perf_counter()
         folder = Path(message.blueprint.path)
         try:
             built = self._gauges.beside(lambda: self._build(message))
         except BaseException as error:  # a model may raise anything, SystemExit too
-            os.close(segment)
+            for lane in lanes:
+                os.close(lane.segment)
             return Refusal(describe(error, folder), detail_of(error))
         is_real = message.blueprint.runtime != "simulated"  # what that takes is nowhere but in its table
         gauges = self._gauges if is_real else Gauges(None)
-        gauge = LaneGauge(gauges, measures_all=message.blueprint.measures_all)
-        thread = LaneThread(message.key, built, lane, segment, self._caches, gauge)
-        opened = thread.open(message.blueprint.warmup, folder)
+        measures_all = message.blueprint.measures_all
+        threads = [
+            LaneThread(message.key, built, lane, self._caches, LaneGauge(gauges, measures_all=measures_all))
+            for lane in lanes
+        ]
+        opened = _open_all(threads, message.blueprint.warmup, folder)
         if isinstance(opened, Refusal):
-            thread.finish()
+            finish(built.runtime, threads)
             return opened
-        self._transfers.add(message.key, Present(built.runtime, folder, thread))
+        self._transfers.add(message.key, Present(built.runtime, folder, threads))
         load_s = time.perf_counter() - began_s
         stepped = built.runtime.stepped
         return Loaded(
@@ -76,7 +82,7 @@ class Loading:
         wait_for_device(self._device)
         return built
 
-    def _refuse(self, message: LoadModel, refusal: Refusal, lane: socket.socket) -> None:
+    def _refuse(self, message: LoadModel, refusal: Refusal, lanes: Sequence[socket.socket]) -> None:
         """By now nothing here refers to what was built."""
         answer = LoadRefused(message.key, refusal.reason, refusal.detail)
         if refusal.device_is_lost:
@@ -85,7 +91,25 @@ class Loading:
         gc.collect()
         release_freed_memory(self._device)
         self._send(answer)
-        _close_after_the_server(lane)
+        for lane in lanes:
+            _close_after_the_server(lane)
+
+
+def _open_all(threads: Sequence[LaneThread], warmup: Sequence[WarmupRun], folder: Path) -> Opened | Refusal:
+    """Have every instance warm up, one after the other, and then serve; or the first refusal, and none serves.
+
+    What comes back is what the last of them found, as then all are warm; of warm-ups, all that they took together.
+    """
+    found: list[Opened] = []
+    for thread in threads:
+        opened = thread.open(warmup, folder)
+        if isinstance(opened, Refusal):
+            return opened
+        found.append(opened)
+    for thread in threads:
+        thread.serve()
+    warmup_s = sum(opened.warmup_s for opened in found)
+    return replace(found[-1], warmup_s=warmup_s, peaks=tuple(peak for opened in found for peak in opened.peaks))
 
 
 def _close_after_the_server(lane: socket.socket) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from moorage.authoring import StartingRequest, Step
 from moorage.workers.child.failures import detail_of, failure_of, lane_bytes_of, let_go
 from moorage.workers.child.gauges import LaneGauge, peak_of
-from moorage.workers.child.memory import release_freed_memory, release_what_failed, wait_for_device
+from moorage.workers.child.memory import release_freed_memory, release_what_failed, wait_for_stream
 from moorage.workers.child.outputs import OutputWriter
 from moorage.workers.lane_messages import (
     Dropped,
@@ -86,7 +86,7 @@ class Stepping:
             self._begin(member, self._read(member))
             for _ in range(WARMUP_STEPS):
                 (step,) = self._step((request_id,))
-                wait_for_device(self._device)
+                wait_for_stream(self._device)
                 self._outputs.free_offset = free_offset
                 if self._result(request_id, step).done:
                     return
@@ -143,7 +143,7 @@ class Stepping:
             raise BrokenContract(f"step must return a list of Steps, got {_kinds(steps)}")
         if len(steps) != len(request_ids):
             raise BrokenContract(f"step returned {len(steps)} Steps for {len(request_ids)} states")
-        wait_for_device(self._device)
+        wait_for_stream(self._device)
         return steps
 
     def _settle(self, request_id: int, step: Step) -> SteppedMember:

@@ -2,7 +2,8 @@
 
 import gc
 import time
-from collections.abc import Callable
+import traceback
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,18 +13,22 @@ from moorage.domain.model import ModelKey
 from moorage.workers.child.caches import Caches
 from moorage.workers.child.failures import describe, detail_of
 from moorage.workers.child.lane import LaneThread
-from moorage.workers.child.memory import release_freed_memory
+from moorage.workers.child.memory import release_freed_memory, wait_for_device
 from moorage.workers.messages import Offloaded, OffloadRefused, Restored, RestoreRefused, Unloaded
 from moorage.workers.runtimes import Runtime
 
 
 @dataclass(frozen=True, slots=True)
 class Present:
-    """A model that is loaded, its folder, and the thread of its open lane."""
+    """A model that is loaded, its folder, and the threads of its open lanes."""
 
     runtime: Runtime
     folder: Path
-    lane: LaneThread
+    lanes: Sequence[LaneThread]
+
+    def finish(self) -> None:
+        """Wait for the threads, and let the model clean up after itself."""
+        finish(self.runtime, self.lanes)
 
 
 class Transfers:
@@ -62,6 +67,7 @@ class Transfers:
         started_s = time.perf_counter()
         try:
             model.runtime.restore()
+            wait_for_device(self._device)
         except BaseException as error:  # as above
             answer: msgspec.Struct = RestoreRefused(key, describe(error, model.folder), detail_of(error))
         else:
@@ -69,14 +75,14 @@ class Transfers:
         self._answer(answer)
 
     def unload(self, key: ModelKey) -> None:
-        """Drop a model that the server has closed the lane of, and answer. One that failed to load isn't there."""
+        """Drop a model that the server has closed the lanes of, and answer. One that failed to load isn't there."""
         model = self._models.pop(key, None)
         self._tidy.discard(key)
         runtime = None
         if model is not None:
-            model.lane.finish()
+            model.finish()
             runtime = model.runtime
-            del model  # the lane's thread could hold what it last computed
+            del model  # the lanes' threads could hold what they last computed
         gc.collect()
         release_freed_memory(self._device)
         self._answer(Unloaded(key, 0 if runtime is None else runtime.retained_bytes()))
@@ -84,7 +90,7 @@ class Transfers:
     def finish_all(self) -> None:
         """Let every model clean up after itself: the process ends."""
         for model in list(self._models.values()):
-            model.lane.finish()
+            model.finish()
 
     def _collect_garbage(self, key: ModelKey, runtime: Runtime) -> None:
         """Where it is of use: what loading left behind, and what keeps a model's memory. To look at every object of
@@ -97,3 +103,13 @@ class Transfers:
     def _answer(self, message: msgspec.Struct) -> None:
         self._send(message)
         self._caches.copies_ended()
+
+
+def finish(runtime: Runtime, lanes: Sequence[LaneThread]) -> None:
+    """End a model whose lanes the server has closed, or that never served: its threads, and then the model itself."""
+    for lane in lanes:
+        lane.finish()
+    try:
+        runtime.unload()
+    except BaseException:  # a model may raise anything, SystemExit too
+        traceback.print_exc()

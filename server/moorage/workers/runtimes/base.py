@@ -38,6 +38,7 @@ class RuntimeOptions:
     restore_s: float = 0.0
     steps: int = 1
     state_bytes: int = 0
+    instances: int = 1
 
 
 def refuse_ragged(options: RuntimeOptions, runtime: str) -> None:
@@ -50,8 +51,16 @@ def refuse_ragged(options: RuntimeOptions, runtime: str) -> None:
             )
 
 
-def refuse_varying(options: RuntimeOptions) -> None:
-    """Raises BrokenContract where inputs of requests are to be put together, which a stepped model gets one by one."""
+def refuse_what_steps_cannot(options: RuntimeOptions) -> None:
+    """Raises BrokenContract where a stepped model declares what is for models that compute a batch at once.
+
+    It gets the inputs of requests one by one, and takes one step at a time over all of them.
+    """
+    if options.instances > 1:
+        raise BrokenContract(
+            f"instances: expected 1 of a stepped model, which takes one step at a time over all its requests, "
+            f"got {options.instances}"
+        )
     for spec in options.inputs:
         if spec.varies:
             raise BrokenContract(
@@ -141,7 +150,8 @@ class States(Protocol):
 
 
 class Runtime(Protocol):
-    """One model in one framework. All calls come from the worker's threads, one at a time for a model's infer.
+    """One model in one framework. All calls come from the worker's threads: of infer as many at once as the model has
+    instances, of the others one at a time, and only while no infer is under way.
 
     states: of a stepped model, once it is loaded; such a model has no infer. None for any other.
     """

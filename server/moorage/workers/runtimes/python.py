@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from moorage.authoring import Batch, Loadable, Model, ModelContext, SteppedModel
-from moorage.workers.runtimes.base import BrokenContract, Runtime, RuntimeOptions, refuse_varying
+from moorage.workers.runtimes.base import BrokenContract, Runtime, RuntimeOptions, refuse_what_steps_cannot
 from moorage.workers.runtimes.cuda_memory import own_segments
 from moorage.workers.runtimes.stepped import PythonStates, check_stepped
 from moorage.workers.runtimes.torch_arrays import TorchArrays
@@ -32,7 +32,7 @@ class PythonRuntime:
         self._module_name = f"moorage_models.{context.name}_{context.version}_{id(self)}"
         kind = self._find_class(context)
         if issubclass(kind, SteppedModel):
-            refuse_varying(self._options)
+            refuse_what_steps_cannot(self._options)
         self._model = kind()
         self._weights = Weights(context.device)
         with torch.inference_mode(), own_segments(torch.device(context.device)):

@@ -12,7 +12,7 @@ from typing import Any
 from moorage.authoring import Batch, ModelContext, StartingRequest, Step
 from moorage.domain.tensor import TensorSpec, element_count
 from moorage.workers.lane_messages import TensorReference
-from moorage.workers.runtimes.base import Payload, Runtime, RuntimeOptions, SharedMemory, refuse_varying
+from moorage.workers.runtimes.base import Payload, Runtime, RuntimeOptions, SharedMemory, refuse_what_steps_cannot
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class SimulatedRuntime:
 
     def __init__(self, options: RuntimeOptions) -> None:
         if options.steps > 1:
-            refuse_varying(options)
+            refuse_what_steps_cannot(options)
         self.arrays = NoArrays()
         self.states = SimulatedStates(options) if options.steps > 1 else None
         self.stepped = self.states is not None

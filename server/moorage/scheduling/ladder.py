@@ -99,7 +99,7 @@ class Ladder:
         """Who could make way, of the same priority or a lower one."""
         device = self._state.device_of(model)
         priority = min(entry.priority for entry in alive)
-        place = min(self._state.waiting_place(model, entry) for entry in alive)
+        place = min(self._state.place_of(model, entry) for entry in alive)
         claim = Claim(model.key, place, priority, run.workspace.size_bytes, model.semaphore, model.key)
         return [
             victim

@@ -313,7 +313,7 @@ def test_a_run_before_it_may_take_the_other_instance() -> None:
         core.now += 1.0
         core.finish(number)
     for number in (1, 2, 3, 4):
-        core.ask(number)
+        core.arrive(make_request(number, arrived_s=core.now, deadline_s=core.now + 2.8))
     assert core.arrive(make_request(5, arrived_s=core.now, deadline_s=core.now + 2.9)) == ["fail 5: DeadlineUnmeetable"]
     (error,) = core.errors()
     assert isinstance(error, DeadlineUnmeetable)

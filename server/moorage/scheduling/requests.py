@@ -62,12 +62,11 @@ class Requests:
         """Wait in the model's queue. At the same place in line, it may need another run now, or may pass somebody who
         is short of memory."""
         device = self._state.devices[model.device] if model.device is not None else None
-        if device is None or not device.short:
-            model.queue.append(entry)
-            return
-        best = model.queue.best_priority
+        best = model.queue.best_priority if device is not None and device.short else None
         overtakes = model.queue.append(entry)
-        if overtakes or model.key in device.short or (best is not None and entry.priority < best):
+        if device is None:
+            return
+        if overtakes or (device.short and (model.key in device.short or (best is not None and entry.priority < best))):
             self._state.stir(device.name)
 
     def _run_rows(self, model: ModelRecord, rows: int, now: float) -> int:

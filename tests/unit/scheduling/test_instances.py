@@ -318,3 +318,11 @@ def test_a_run_before_it_may_take_the_other_instance() -> None:
     (error,) = core.errors()
     assert isinstance(error, DeadlineUnmeetable)
     assert (error.wait_s, error.run_s) == pytest.approx((2.0, 1.0))
+
+
+def test_a_smaller_request_that_overtakes_one_without_room_takes_the_other_instance() -> None:
+    core = Core(cpu=100)
+    core.resident(make_spec(weights=40, per_row=10, max_batch_size=4, instances=2))
+    assert core.ask(1, rows=3) == ["execute 1"]
+    assert core.ask(2, rows=4) == []
+    assert core.arrive(make_request(3, arrived_s=core.now, deadline_s=core.now + 9.0)) == ["execute 3"]

@@ -175,13 +175,18 @@ class Candidates:
         run = model.run
         if run is None or run.step is not None or not self.may_go(model, claim) or self.guards(model, claim, now):
             return []
+        if self._state.policy.preempts and self._killable(model, claim, now):
+            return []  # counted before
         size_bytes = self.freed_bytes(model) + run.workspace.size_bytes
         return [self._weights_victim(Way.DRAIN, model, size_bytes, now)]
 
     def _killable(self, model: ModelRecord, claim: Claim, now: float) -> list[Victim]:
-        """Dedicated models that say that their process may be ended in the middle of a run."""
+        """Dedicated models that say that their process may be ended in the middle of a run. Whoever takes steps gives
+        way between them, as all do."""
         run, worker = model.run, self._state.worker_of(model)
-        if run is None or worker is None or not worker.dedicated or model.spec.preemption.by is not Preemption.KILL:
+        if run is None or run.step is not None or worker is None or not worker.dedicated:
+            return []
+        if model.spec.preemption.by is not Preemption.KILL:
             return []
         if not self.may_go(model, claim) or self.guards(model, claim, now):
             return []
@@ -221,7 +226,8 @@ class Candidates:
             return []
         if not self._can_leave(model, claim) or self.may_go(model, claim):
             return []
-        if head.priority < claim.priority or self._state.waiting_place(model, head) < claim.place:
+        best = model.queue.best_priority
+        if best is None or best < claim.priority or self._state.waiting_place(model, head) < claim.place:
             return []
         if model.state is ModelState.RESIDENT:
             return [self._weights_victim(Way.EVICT, model, self.freed_bytes(model), now)]
@@ -240,7 +246,9 @@ class Candidates:
         return [
             self._state_victim(model, entry)
             for entry in going(model)
-            if entry.priority >= claim.priority and (self._state.place_of(model, entry), model.key) > came_first
+            if entry.priority >= claim.priority
+            and (self._state.place_of(model, entry), model.key) > came_first
+            and not self._gives_way(model, entry, claim)  # counted before
         ]
 
     def _state_victim(self, model: ModelRecord, entry: Entry) -> Victim:

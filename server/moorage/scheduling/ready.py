@@ -80,6 +80,7 @@ class Ready:
 
     def _is_short(self, device: DeviceRecord, claim: Claim, model: ModelRecord, turn: Turn, now: float) -> bool:
         """Deal with a model that found no room; whether that was to refuse its first request."""
+        self._give_up_first_run(model, claim)
         if claim.needed_bytes > self._own_room_bytes(model):
             return self._exceeds_its_limit(device, model, now)
         if claim.needed_bytes <= self._room.free_bytes(device, claim):
@@ -91,6 +92,12 @@ class Ready:
         if self._yields(device, model, self._room.obtainable_bytes(device, claim)):
             return False
         return self._gives_up(device, model, claim, now)
+
+    def _give_up_first_run(self, model: ModelRecord, claim: Claim) -> None:
+        """What was leased for a smaller first run is no more than free memory to who is first now."""
+        if model.first_run is not None and model.first_run.size_bytes < claim.needed_bytes:
+            self._state.end_first_run(model)
+            self._state.stir(self._state.device_of(model).name)
 
     def _exceeds_its_limit(self, device: DeviceRecord, model: ModelRecord, now: float) -> bool:
         """Deal with a model whose own limit leaves too little; whether that was to refuse its first request."""

@@ -49,6 +49,7 @@ class Requests:
         entry = self._entry(model, request)
         self._state.entries[request.request_id] = entry
         self._state.timers.add(request.deadline_s, RequestDue(request.request_id))
+        self._look_at_better_right(model, entry)
         model.queue.append(entry)
         if rows < request.rows:
             self.split(model, entry, rows)
@@ -56,9 +57,16 @@ class Requests:
         if model.spec.max_batch_size > 1:
             model.company.arrived(now)
         self._state.touch(model)
-        if model.device is not None and model.key in self._state.devices[model.device].short:
-            self._state.stir(model.device)  # It may need more now, or have a better right, at the same place.
         return None
+
+    def _look_at_better_right(self, model: ModelRecord, entry: Entry) -> None:
+        """At the same place in line, a model may need more now, or may pass somebody who is short of memory."""
+        short = self._state.devices[model.device].short if model.device is not None else ()
+        if not short or model.device is None:
+            return
+        best = model.queue.best_priority
+        if model.key in short or (best is not None and entry.priority < best):
+            self._state.stir(model.device)
 
     def _run_rows(self, model: ModelRecord, rows: int, now: float) -> int:
         """How many rows of a request of a model that splits them a run may have now."""

@@ -233,6 +233,18 @@ def test_for_higher_priority_even_one_that_came_in_lately_goes() -> None:
     assert newcomer(core, 60, priority=2) == ["unload idle/1 on cpu"]
 
 
+def test_one_that_higher_priority_waits_for_behind_aged_work_stays() -> None:
+    core = Core.on(DeviceLimits(100), Limits(min_residency_s=1000.0, ageing_s=10.0))
+    core.now = 1000.0
+    runner, waits = put_in(core, "runner", 0), put_in(core, "waits", 40, priority=2)
+    core.ask(1, runner)
+    core.ask(2, waits, priority=5)
+    assert newcomer(core, 80, priority=4) == []
+    core.now = 1045.0
+    assert core.ask(3, waits, priority=1) == []
+    assert core.finish(1) == ["succeed 1", "execute 2 3"]
+
+
 def test_what_has_never_been_loaded_here_is_judged_by_its_size() -> None:
     core = Core(UNGUARDED)
     put_in(core, "a", 45)

@@ -5,7 +5,7 @@ import pytest
 from moorage.domain.model import Isolation, ModelKey, Preemption, PreemptionPolicy, SharePolicy
 from moorage.scheduling.state import DeviceLimits, Limits
 from tests.support.core import Core
-from tests.support.scheduling import BY_STEPS, make_request, make_spec
+from tests.support.scheduling import BY_STEPS, UNGUARDED, make_request, make_spec
 
 LOW = ModelKey("low", 1)
 KILL = PreemptionPolicy(Preemption.KILL)
@@ -83,3 +83,20 @@ def test_even_where_all_of_its_memory_is_needed(policy: PreemptionPolicy, priori
 def test_the_process_of_a_pinned_model_is_not_ended() -> None:
     core = killable(pinned=True)
     assert core.hold(1, 80, priority=1) == ["no hold 1: MemoryExhausted"]
+
+
+def test_nobody_is_ended_where_that_is_not_enough() -> None:
+    core = killable()
+    core.hold(1, 20, priority=5)
+    assert core.hold(2, 90, priority=1) == ["no hold 2: MemoryExhausted"]
+
+
+def test_one_that_takes_steps_gives_way_between_them() -> None:
+    core = Core(UNGUARDED)
+    spec = make_spec("low", weights=30, fixed=5, steps=3, state=7, isolation=Isolation.DEDICATED, preemption=KILL)
+    core.resident(spec)
+    core.ask(1, LOW, priority=4)
+    core.hold(1, 40, priority=5)
+    assert core.hold(2, 70, priority=1) == ["no hold 2: MemoryExhausted"]
+    assert core.hold(3, 20, priority=1) == []
+    assert core.step(LOW)[0] == "hold 3"

@@ -217,6 +217,18 @@ def test_one_that_has_aged_waits_on_while_higher_priority_goes_ahead_of_it() -> 
     assert core.ask(4, high, priority=1) == ["execute 4"]
 
 
+def test_higher_priority_goes_ahead_of_one_that_has_aged_also_where_its_model_waits_already() -> None:
+    core = Core()
+    runner = core.resident(make_spec("runner", weights=0, fixed=60, share=PINNED))
+    aged, both = runners(core, aged=50, both=20)
+    core.ask(1, runner)
+    core.ask(2, aged, priority=3)
+    core.now = 1.0
+    assert core.ask(3, both, priority=3) == []
+    core.now = 25.0
+    assert core.ask(4, both, priority=1) == ["execute 4"]
+
+
 def test_a_newcomer_of_higher_priority_takes_what_one_of_lower_that_has_aged_would_need() -> None:
     core = Core.on(DeviceLimits(100))
     runner, following = runners(core, runner=0, following=60)

@@ -69,6 +69,17 @@ def test_room_is_made_for_it() -> None:
     assert warms_up(core)
 
 
+def test_what_is_left_of_it_counts_for_a_larger_request_that_came_meanwhile() -> None:
+    core = Core(UNGUARDED, cpu=95)
+    core.resident(make_spec("idle", weights=10))
+    core.register(make_spec(weights=30, per_row=10, warmup=(WarmupRun(1),)))
+    assert core.load() == ["load model/1 on cpu"]
+    assert core.ask(1, rows=6) == []
+    assert core.loaded(weights_bytes=30) == ["loaded model/1", "unload idle/1 on cpu"]
+    assert core.unloaded(ModelKey("idle", 1)) == ["execute 1"]
+    assert core.free_bytes() == 5
+
+
 def test_it_is_left_out_where_others_keep_the_memory() -> None:
     core = Core(cpu=100)
     core.resident(make_spec("other", weights=40, share=PINNED))

@@ -44,11 +44,11 @@ class _OnlyThis:
         chosen = [spec for spec in specs if str(spec.version) == wanted]
         if name != self._name or not chosen:
             raise ModelNotFound(name, self._version)
-        return tuple(replace(spec, loading=Loading.EXPLICIT, profiles={}) for spec in chosen)
+        return tuple(replace(spec, loading=Loading.EXPLICIT, profiles={}, fallback="") for spec in chosen)
 
 
 class _Recorder:
-    """Notes every run that ends well."""
+    """Notes every run that ends well, on the model's own device."""
 
     def __init__(self, now: Callable[[], float]) -> None:
         self.runs: list[MeasuredRun] = []
@@ -61,7 +61,7 @@ class _Recorder:
         elif isinstance(event, StepFinished) and event.run_id in self._begun:
             self._ended(event.run_id, event.peak_bytes, None)
         for action in decided:
-            if isinstance(action, Execute):
+            if isinstance(action, Execute) and not action.run.key.is_understudy:
                 self._begun[action.run.run_id] = action.run
 
     def _ended(self, run_id: int, peak_bytes: int | None, reserved_bytes: int | None) -> None:

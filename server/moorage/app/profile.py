@@ -124,6 +124,8 @@ async def _measure(session: OneModel, client: Client, given: Any, rows: int) -> 
         await client.infer(session.spec.name, given, version=str(session.spec.version))
         if number:
             found += session.runs
+    if not found:
+        raise NotMeasured(f"a run of {rows} rows found no memory on the model's device, and was computed on another")
     peaks = [run.peak_bytes for run in found if run.peak_bytes is not None]
     if not peaks:
         raise NotMeasured(f"no run of {rows} rows could be measured: the system does not tell what a process takes")

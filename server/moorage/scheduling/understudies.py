@@ -60,6 +60,7 @@ class Understudies:
             return understudy
         understudy = self._state.models[key]
         understudy.share = share
+        understudy.semaphore.limit_bytes = share.limit_bytes
         may_retry = now >= understudy.retry_at_s and understudy.quarantined_in is None and not understudy.closing
         if understudy.state is ModelState.FAILED and may_retry:
             self._state.move(understudy, ModelState.UNLOADED)

@@ -205,13 +205,19 @@ def test_an_understudy_that_is_nowhere_goes_at_once() -> None:
     assert not core.scheduler.state.models
 
 
-def test_a_card_s_priority_is_its_understudy_s() -> None:
+def test_an_understudy_has_the_standing_of_its_model_and_keeps_nothing_reserved() -> None:
     core = carded()
     on_a_card(core)
     core.share(SharePolicy(priority=2, reserved_bytes=20, pinned=True))
     core.ask(1)
     run_out(core, 1)
     assert core.model(UNDERSTUDY).share == SharePolicy(priority=2)
+    core.share(SharePolicy(priority=4, limit_bytes=7))
+    core.ask(2)
+    run_out(core, 2)
+    understudy = core.model(UNDERSTUDY)
+    assert understudy.share == SharePolicy(priority=4, limit_bytes=7)
+    assert understudy.semaphore.limit_bytes == 7
 
 
 def test_what_has_no_room_beside_what_stays_goes_to_the_fallback_too() -> None:

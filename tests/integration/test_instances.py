@@ -83,6 +83,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
     write_python_model(models, "dying", COUNTING, max_batch_size=1, top=TWO + EXPLICIT, extra=DEDICATED)
     write_python_model(models, "stepped", STEPPED, top=TWO)
     write_simulated_model(models, "gone", run_s=0.3, max_batch_size=1, top=TWO)
+    split = "[batching]\nsplit_requests = true\n"
+    write_python_model(models, "split", COUNTING, max_batch_size=2, top=TWO, extra=split)
     write_simulated_model(models, "many", top="instances = 16\n")
     for write in (write_torchscript, write_torch_export, write_onnx):
         write(models)
@@ -122,6 +124,13 @@ def test_there_are_never_more_than_instances_over_one_load(calls: Calls) -> None
     assert max(answer[1] for answer in found) == 2
     assert len({answer[2] for answer in found}) == 2
     assert {answer[3] for answer in found} == {1.0}
+
+
+def test_pieces_of_one_request_are_computed_side_by_side_and_come_back_in_order(calls: Calls) -> None:
+    numbers = [float(number) for number in range(8)]
+    answer = output_of(calls.infer(request_of("split", rows_of(*numbers))))
+    assert answer[:, 0].tolist() == numbers
+    assert answer[:, 1].max() == 2
 
 
 def test_a_killed_worker_takes_both_along_and_both_are_answered(server: RunningServer, calls: Calls) -> None:

@@ -117,6 +117,7 @@ class Tickets:
         joining = self._joining.get(whole.request_id)
         if joining is None:
             joining = self._joining[whole.request_id] = Joining(whole, run.started_s)
+        joining.started_s = min(joining.started_s, run.started_s)  # of instances, the first may be the last to end
         try:
             is_last = joining.add(request.piece, request.rows, outputs())
         except PiecesDiffer as error:

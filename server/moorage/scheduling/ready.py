@@ -55,10 +55,6 @@ class Ready:
         if self._leaves_the_slot(device, model):
             return False
         if self._start(device, model, place, turn, now):
-            if model.spec.instances > 1 and model.queue:
-                turn.refused = (
-                    True  # Another instance may take what is left: its place is found before others are served.
-                )
             return True
         if model.runs or (turn.blocked and not self._goes_on(model, turn)):
             return False  # A further run takes only what is free: nobody goes for it, as one of its own ends soon.
@@ -142,6 +138,10 @@ class Ready:
         began = starter.start(model, room_bytes, now, self._joining(device, model))
         if not began and self._goes_on(model, turn):
             began = starter.start(model, own_bytes, now, lambda entry: model.closing or entry.priority < turn.priority)
+        if began and model.spec.instances > 1 and model.queue:
+            # Another instance may take what is left: its place is found before anybody else is served.
+            self._state.touch(model)
+            turn.refused = True
         taken_bytes = device.budget.leased_bytes - before_bytes if began else 0
         turn.spare_bytes -= taken_bytes
         if taken_bytes < 0:

@@ -99,8 +99,6 @@ class Runs:
         run = Run(self._state.last_run_id, model.key, model.worker, tuple(entries), rows, lease, now, step, instance)
         model.runs.append(run)
         self._state.runs[run.run_id] = run
-        if model.spec.instances > 1 and model.queue:
-            self._state.touch(model)
         device.runs += 1
         self._state.timers.add(last_deadline_s + self._state.limits.hang_timeout_s, RunDue(run.run_id))
         self._state.actions.append(Execute(run))

@@ -58,10 +58,8 @@ class Closed:
         self._agenda: list[tuple[float, int, str, int]] = []
         self._asked = 0
         for name, load in loads.items():
-            spec = make_spec(
-                name, weights=1, weight=load.weight, max_batch_size=load.most_rows, instances=load.instances
-            )
-            self.core.resident(spec)
+            rows, instances = load.most_rows, load.instances
+            self.core.resident(make_spec(name, weights=1, max_batch_size=rows, instances=instances, weight=load.weight))
 
     def begin(self, name: str) -> None:
         for _ in range(self.loads[name].callers):

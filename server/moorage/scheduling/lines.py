@@ -29,7 +29,8 @@ class Lines:
         ):
             ready = None
         changed = device.ready.set(model.key, ready)
-        changed = device.arriving.set(model.key, arriving) or changed
+        if arriving is not None or device.arriving:
+            changed = device.arriving.set(model.key, arriving) or changed
         if ready is None and arriving is None and device.short:
             changed = device.short.pop(model.key, None) is not None or changed
         if changed:
@@ -70,11 +71,11 @@ class Lines:
         """The best place of its work, if it could have a run or a step now."""
         if model.state is not ModelState.RESIDENT or (model.runs and not _may_run_beside(model)):
             return None
-        if not self._state.is_up(model):
+        head = model.queue.head
+        if (head is None and not model.active and not model.behind) or not self._state.is_up(model):
             return None
         if model.behind and self._waits_for_others(model):
             return None
-        head = model.queue.head
         going = [entry.priority for entry in model.active.values() if entry.leaving is None] if model.active else None
         if not going:
             return self._state.waiting_place(model, head) if head is not None else None

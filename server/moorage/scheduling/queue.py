@@ -50,7 +50,7 @@ class ModelQueue:
         """In turn: in the order of the places that they have."""
         if len(self._classes) == 1:
             (entries,) = self._classes.values()
-            return iter(entries.in_turn())
+            return iter(entries.values() if entries.order is None else entries.in_turn())
         placed = heapq.merge(*(entries.placed() for entries in self._classes.values()), key=itemgetter(0))
         return (entry for _, entry in placed)
 
@@ -87,13 +87,14 @@ class ModelQueue:
         """Who is served next, if anybody waits."""
         if len(self._classes) == 1:
             (entries,) = self._classes.values()
-            return entries.first
+            return next(iter(entries.values())) if entries.order is None else entries.first
         first = min(self._classes.values(), key=attrgetter("first_place"), default=None)
         return None if first is None else first.first
 
     def place_of(self, entry: Entry) -> float:
         """The place that somebody who waits has now."""
-        return self._classes[entry.priority].place_of(entry)
+        entries = self._classes[entry.priority]
+        return entry.place if entries.order is None else entries.place_of(entry)
 
     @property
     def best_priority(self) -> int | None:

@@ -151,6 +151,8 @@ class Ready:
 
     def _joining(self, device: DeviceRecord, model: ModelRecord) -> Callable[[Entry], bool] | None:
         """Who may share the run of who is first: nobody who stands behind others that are short of memory."""
+        if not device.short:
+            return None
         others = [claim for claim in device.short.values() if claim.key != model.key]
         if not others:
             return None

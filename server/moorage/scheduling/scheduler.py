@@ -231,11 +231,12 @@ class Scheduler:
     def _matters(self, at_s: float, due: Due) -> bool:
         """Whether something would still come of a timer."""
         state = self.state
+        # Nearly all are one of these two, and a class pattern takes three times as long.
+        if isinstance(due, RequestDue):
+            return due.request_id in state.entries
+        if isinstance(due, RunDue):
+            return due.run_id in state.runs
         match due:
-            case RequestDue(request_id):
-                matters = request_id in state.entries
-            case RunDue(run_id):
-                matters = run_id in state.runs
             case LoadDue(key) | MoveDue(key) | StatesDue(key):
                 matters = key in state.models and self._model_matters(state.models[key], at_s, due)
             case CompanyDue(key):

@@ -21,51 +21,52 @@ class WaitingClass(OrderedDict[int, Entry]):
     is all that is kept. From the first on who goes before somebody, and until the class is empty, everybody costs
     a search and a move within arrays.
 
-    rows: of all of them.
+    rows: of all of them. order: all of them in turn, once somebody overtook; None as long as it is the one they came in.
     """
 
-    __slots__ = ("_by_deadline", "_latest_place", "_latest_s", "_order", "_places", "_rows", "_turns", "rows")
+    __slots__ = ("_by_deadline", "_latest_place", "_latest_s", "_places", "_rows", "_turns", "order", "rows")
+
+    # Of everybody, once somebody overtook: their turns, and in turn their rows, and the places.
+    _turns: dict[int, _Turn]
+    _rows: list[int]
+    _places: list[float]
 
     def __init__(self, *, by_deadline: bool) -> None:
         super().__init__()
         self._by_deadline = by_deadline
         self._latest_place = self._latest_s = -math.inf
-        self._turns: dict[int, _Turn] = {}
-        # In turn, once somebody overtook: who they are, their rows, and the places.
-        self._order: list[tuple[_Turn, Entry]] | None = None
-        self._rows: list[int] = []
-        self._places: list[float] = []
+        self.order: list[tuple[_Turn, Entry]] | None = None
         self.rows = 0
 
     def in_turn(self) -> Iterable[Entry]:
         """Not to be changed meanwhile."""
-        return self.values() if self._order is None else [entry for _, entry in self._order]
+        return self.values() if self.order is None else [entry for _, entry in self.order]
 
     def placed(self) -> Iterable[tuple[float, Entry]]:
         """In turn, everybody with the place that they have. Not to be changed meanwhile."""
-        if self._order is None:
+        if self.order is None:
             return ((entry.place, entry) for entry in self.values())
         return zip(self._places, self.in_turn(), strict=True)
 
     @property
     def first(self) -> Entry:
         """Whose turn it is. Raises StopIteration where nobody waits."""
-        return next(iter(self.values())) if self._order is None else self._order[0][1]
+        return next(iter(self.values())) if self.order is None else self.order[0][1]
 
     @property
     def first_place(self) -> float:
         """The best place, which is theirs. Raises as `first`."""
-        return self.first.place if self._order is None else self._places[0]
+        return self.first.place if self.order is None else self._places[0]
 
     def place_of(self, entry: Entry) -> float:
         """The place that somebody who waits here has now."""
-        return entry.place if self._order is None else self._places[self._index(entry)]
+        return entry.place if self.order is None else self._places[self._index(entry)]
 
     def rows_before(self, deadline_s: float) -> int:
         """Rows of those who would have their turn before somebody who came now."""
         if not self._by_deadline or deadline_s >= self._latest_s:
             return self.rows
-        count = bisect_left(self._ordered(), ((deadline_s, math.inf, 0),))
+        count = bisect_left(self.ordered(), ((deadline_s, math.inf, 0),))
         return sum(self._rows[:count])
 
     def join(self, entry: Entry) -> bool:
@@ -73,7 +74,7 @@ class WaitingClass(OrderedDict[int, Entry]):
         request, place = entry.request, entry.place
         due_s = request.deadline_s if self._by_deadline else 0.0
         overtakes = due_s < self._latest_s or place < self._latest_place
-        if overtakes or self._order is not None:
+        if overtakes or self.order is not None:
             self._insert(entry, due_s)
         if not overtakes:
             self._latest_s, self._latest_place = due_s, place
@@ -98,21 +99,21 @@ class WaitingClass(OrderedDict[int, Entry]):
         request = entry.request
         del self[request.request_id]
         self.rows -= request.rows
-        if self._order is not None:
+        if self.order is not None:
             index = self._index(entry)
-            del self._turns[request.request_id], self._order[index], self._rows[index]
+            del self._turns[request.request_id], self.order[index], self._rows[index]
             entry.place = self._places.pop(index)
 
     def end(self) -> None:
         """Nobody waits: who comes next overtakes nobody."""
         self._latest_place = self._latest_s = -math.inf
-        self._order = None
+        self.order = None
 
     def _index(self, entry: Entry) -> int:
-        return bisect_left(self._ordered(), (self._turns[entry.request.request_id],))
+        return bisect_left(self.ordered(), (self._turns[entry.request.request_id],))
 
     def _insert(self, entry: Entry, due_s: float) -> None:
-        order = self._ordered()
+        order = self.ordered()
         turn = (due_s, entry.place, entry.request.request_id)
         index = bisect_left(order, (turn,))
         self._turns[entry.request.request_id] = turn
@@ -122,24 +123,24 @@ class WaitingClass(OrderedDict[int, Entry]):
 
     def _ordered(self) -> list[tuple[_Turn, Entry]]:
         """Everybody in turn; up to now it was the order in which they came."""
-        if self._order is None:
+        if self.order is None:
             by_deadline = self._by_deadline
             self._turns = {
                 key: (entry.request.deadline_s if by_deadline else 0.0, entry.place, key) for key, entry in self.items()
             }
-            self._order = list(zip(self._turns.values(), self.values(), strict=True))
+            self.order = list(zip(self._turns.values(), self.values(), strict=True))
             self._rows = [entry.request.rows for entry in self.values()]
             self._places = [entry.place for entry in self.values()]
-        return self._order
+        return self.order
 
     def check_integrity(self) -> None:
         """Raises AssertionError where what is kept of those who wait differs from them."""
         entries = list(self.in_turn())
         assert self.rows == sum(entry.request.rows for entry in entries)
         assert {entry.request.request_id: entry for entry in entries} == dict(self)
-        if self._order is None:
+        if self.order is None:
             return
-        assert self._order == sorted(self._order, key=lambda item: item[0])
+        assert self.order == sorted(self.order, key=lambda item: item[0])
         assert self._rows == [entry.request.rows for entry in entries]
         assert self._places == sorted(self._places)
         assert len(self._places) == len(self._turns) == len(entries)

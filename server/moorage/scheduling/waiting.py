@@ -21,7 +21,7 @@ class WaitingClass(OrderedDict[int, Entry]):
     is all that is kept. From the first on who goes before somebody, and until the class is empty, everybody costs
     a search and a move within arrays.
 
-    rows: of all of them. order: all of them in turn, once somebody overtook; None as long as it is the one they came in.
+    rows: of all of them. order: all in turn, once somebody overtook; None as long as that is the order they came in.
     """
 
     __slots__ = ("_by_deadline", "_latest_place", "_latest_s", "_places", "_rows", "_turns", "order", "rows")
@@ -66,7 +66,7 @@ class WaitingClass(OrderedDict[int, Entry]):
         """Rows of those who would have their turn before somebody who came now."""
         if not self._by_deadline or deadline_s >= self._latest_s:
             return self.rows
-        count = bisect_left(self.ordered(), ((deadline_s, math.inf, 0),))
+        count = bisect_left(self._ordered(), ((deadline_s, math.inf, 0),))
         return sum(self._rows[:count])
 
     def join(self, entry: Entry) -> bool:
@@ -110,10 +110,10 @@ class WaitingClass(OrderedDict[int, Entry]):
         self.order = None
 
     def _index(self, entry: Entry) -> int:
-        return bisect_left(self.ordered(), (self._turns[entry.request.request_id],))
+        return bisect_left(self._ordered(), (self._turns[entry.request.request_id],))
 
     def _insert(self, entry: Entry, due_s: float) -> None:
-        order = self.ordered()
+        order = self._ordered()
         turn = (due_s, entry.place, entry.request.request_id)
         index = bisect_left(order, (turn,))
         self._turns[entry.request.request_id] = turn

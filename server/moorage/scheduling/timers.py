@@ -1,7 +1,7 @@
 """Moments to act at. The core never sleeps: it says when it wants to be called again."""
 
 import heapq
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import NamedTuple
 
 from moorage.domain.model import ModelKey
@@ -87,10 +87,10 @@ class Timers:
         self._sequence += 1
         heapq.heappush(self._heap, (at_s, self._sequence, due))
 
-    def take_due(self, now: float) -> Sequence[Due]:
+    def take_due(self, now: float) -> list[Due]:
         """Remove and return what is due, earliest first."""
         if not self._heap or self._heap[0][0] > now:
-            return ()
+            return []
         due: list[Due] = []
         while self._heap and self._heap[0][0] <= now:
             due.append(heapq.heappop(self._heap)[2])

@@ -97,7 +97,8 @@ class ModelRecord:
     room. killed: its process is being ended to make room.
     seconds, workspaces: of its runs, by their rows. ceiling: of the rows of a run, once one has found no memory.
     profiled_on: the kind of device whose profile they began with.
-    company: callers who are expected back; company_until_s: it could run, and waits for them until then.
+    rows_vary: as its spec says. company: callers who are expected back; company_until_s: it could run, and waits for
+    them until then.
     came_s: since when it is in memory; way_in_s: how long its coming took. served_s: when it last had a turn.
     due_s: when the next is due, by its share of the device's seconds. back_until_s: callers who come by then had only
     gone for a moment.
@@ -121,6 +122,7 @@ class ModelRecord:
     semaphore: MemorySemaphore
     usage: Usage
     measured: Measured
+    rows_vary: bool
     state: ModelState = ModelState.UNLOADED
     reason: str = ""
     device: str | None = None
@@ -179,6 +181,7 @@ def new_model(
         semaphore=MemorySemaphore(str(key), reserved_bytes=share.reserved_bytes, limit_bytes=share.limit_bytes),
         usage=Usage(footprint.uses_per_s),
         measured=Measured(None, footprint.weights_bytes, footprint.load_s, footprint.restore_s, footprint.state_bytes),
+        rows_vary=spec.rows_vary,
     )
 
 
@@ -189,9 +192,8 @@ def begin_with_profile(model: ModelRecord, device: str) -> None:
         return
     model.profiled_on = kind
     profile = model.spec.profiles.get(kind, ())
-    model.seconds, model.workspaces = RunSeconds(), Workspaces(model.spec.memory, profile)
-    for run in profile:
-        model.seconds.note(run.rows, run.seconds)
+    model.seconds = RunSeconds(profile, rows_vary=model.rows_vary)
+    model.workspaces = Workspaces(model.spec.memory, profile)
 
 
 def footprint_of(model: ModelRecord, now: float) -> Footprint:

@@ -256,11 +256,6 @@ class ModelSpec:
     profiles: Mapping[str, tuple[ProfiledRun, ...]] = field(default_factory=dict)
 
     @property
-    def rows_vary(self) -> bool:
-        """Whether rows may have more or fewer bytes of input."""
-        return any(-1 in item.shape or item.datatype is Datatype.BYTES or item.optional for item in self.inputs)
-
-    @property
     def max_request_rows(self) -> int:
         """The most rows that one request may bring; 0 where the model has no batch axis."""
         if not self.batching.split_requests:

@@ -5,6 +5,7 @@ from enum import StrEnum
 
 from moorage.domain.errors import MoorageError
 from moorage.domain.model import Footprint, ModelKey, ModelSpec, ModelState, RatePolicy, SharePolicy
+from moorage.domain.tensor import Datatype, TensorSpec
 from moorage.scheduling.actions import Run
 from moorage.scheduling.budget import Lease
 from moorage.scheduling.ceilings import RowCeiling
@@ -97,7 +98,7 @@ class ModelRecord:
     room. killed: its process is being ended to make room.
     seconds, workspaces: of its runs, by their rows. ceiling: of the rows of a run, once one has found no memory.
     profiled_on: the kind of device whose profile they began with.
-    rows_vary: as its spec says. company: callers who are expected back; company_until_s: it could run, and waits for
+    rows_vary: in bytes of input. company: callers who are expected back; company_until_s: it could run, and waits for
     them until then.
     came_s: since when it is in memory; way_in_s: how long its coming took. served_s: when it last had a turn.
     due_s: when the next is due, by its share of the device's seconds. back_until_s: callers who come by then had only
@@ -181,8 +182,13 @@ def new_model(
         semaphore=MemorySemaphore(str(key), reserved_bytes=share.reserved_bytes, limit_bytes=share.limit_bytes),
         usage=Usage(footprint.uses_per_s),
         measured=Measured(None, footprint.weights_bytes, footprint.load_s, footprint.restore_s, footprint.state_bytes),
-        rows_vary=spec.rows_vary,
+        rows_vary=any(map(_varies, spec.inputs)),
     )
+
+
+def _varies(tensor: TensorSpec) -> bool:
+    """Whether rows may have more or fewer bytes of it."""
+    return -1 in tensor.shape or tensor.datatype is Datatype.BYTES or tensor.optional
 
 
 def begin_with_profile(model: ModelRecord, device: str) -> None:

@@ -17,7 +17,7 @@ from moorage.domain.model import (
     WarmupRun,
 )
 from moorage.domain.request import InferenceRequest, RunResult
-from moorage.domain.tensor import Datatype, InputTensor
+from moorage.domain.tensor import Datatype, InputTensor, TensorSpec
 from moorage.scheduling.state import Limits
 
 MODEL = ModelKey("model", 1)
@@ -55,13 +55,14 @@ def make_spec(
     batching: BatchingPolicy = BY_WHAT_PAYS,
     weight: float = 1.0,
     warmup: tuple[WarmupRun, ...] = (),
+    inputs: tuple[TensorSpec, ...] = (),
 ) -> ModelSpec:
     """steps, growth (of a state, in each step) and offloads are for whoever plays its worker."""
     return ModelSpec(
         name=name,
         version=1,
         runtime="simulated",
-        inputs=(),
+        inputs=inputs,
         outputs=(),
         path=PurePath("models", name, "1"),
         max_batch_size=max_batch_size,

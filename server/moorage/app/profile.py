@@ -14,8 +14,11 @@ from moorage_client import Client, ModelMetadata
 
 Sample = TypeVar("Sample")
 
-# The first is left out: what it makes for itself is there for those that come after it.
-_REQUESTS = 4
+# Of each size, one in each round, so that all of them come after runs of other sizes. The first is left out: what it
+# makes for itself is there for those that come after it.
+_ROUNDS = 11
+# Up to so many rows sizes between the powers of two are profiled too: there what a run takes is no straight line.
+_FINE_ROWS = 128
 
 
 class NotMeasured(Exception):
@@ -94,12 +97,14 @@ async def take_profile(
         await client.load(name)
         runs: list[ProfiledRun] = []
         between: list[ProfiledRun] = []
+        profiled, checking = sizes(max(1, spec.max_batch_size))
         for sample in chosen:
-            profiled, checking = sizes(max(1, spec.max_batch_size))
-            for rows in (*profiled, *checking):
-                given = with_rows(sample, rows) if spec.max_batch_size else sample
-                measured = await _measure(session, client, given, rows)
-                (runs if rows in profiled else between).append(measured)
+            given: dict[int, Any] = {1: sample}
+            if spec.max_batch_size:
+                given = {rows: with_rows(sample, rows) for rows in profiled + checking}
+            measured = await _measure(session, client, given)
+            runs += [measured[rows] for rows in profiled]
+            between += [measured[rows] for rows in checking]
         snapshot = await client.snapshot()
         (model,) = (status for status in snapshot.models if status.name == name)
         (device,) = (status for status in snapshot.devices if status.name == model.device)
@@ -116,39 +121,46 @@ async def take_profile(
     )
 
 
-async def _measure(session: OneModel, client: Client, given: Any, rows: int) -> ProfiledRun:
-    """Runs of so many rows, one after the other; the most that one took, and the median of their seconds."""
-    found: list[MeasuredRun] = []
-    for number in range(_REQUESTS):
-        del session.runs[:]
-        await client.infer(session.spec.name, given, version=str(session.spec.version))
-        if number:
-            found += session.runs
+async def _measure(session: OneModel, client: Client, given: Mapping[int, Mapping[str, Any]]) -> dict[int, ProfiledRun]:
+    """Runs of all these rows, round after round: the most that those of a size took, and the median of their seconds.
+
+    Raises NotMeasured.
+    """
+    found: dict[int, list[MeasuredRun]] = {rows: [] for rows in given}
+    for number in range(_ROUNDS):
+        for rows in sorted(given, reverse=number % 2 > 0):
+            del session.runs[:]
+            await client.infer(session.spec.name, given[rows], version=str(session.spec.version))
+            if number:
+                found[rows] += session.runs
+    return {rows: _profiled(rows, of_size) for rows, of_size in found.items()}
+
+
+def _profiled(rows: int, found: Sequence[MeasuredRun]) -> ProfiledRun:
     if not found:
         raise NotMeasured(f"a run of {rows} rows found no memory on the model's device, and was computed on another")
     peaks = [run.peak_bytes for run in found if run.peak_bytes is not None]
     if not peaks:
         raise NotMeasured(f"no run of {rows} rows could be measured: the system does not tell what a process takes")
     reserved = [run.reserved_bytes for run in found if run.reserved_bytes is not None]
-    return ProfiledRun(
-        rows,
-        found[0].row_bytes,
-        max(peaks),
-        max(reserved, default=None),
-        median(run.seconds for run in found),
-    )
+    # To measure main memory takes time.
+    timed = [run for run in found if run.peak_bytes is None] or found
+    seconds = median(run.seconds for run in timed)
+    return ProfiledRun(rows, found[0].row_bytes, max(peaks), max(reserved, default=None), seconds)
 
 
-def sizes(most_rows: int) -> tuple[Sequence[int], Sequence[int]]:
+def sizes(most_rows: int) -> tuple[list[int], list[int]]:
     """The rows of runs to profile, and of runs between them to check the profile by."""
-    profiled = list(_doubled(most_rows))
+    profiled = sorted(set(_profiled_sizes(most_rows)))
     between = [(low + high) // 2 for low, high in pairwise(profiled)]
     return profiled, [rows for rows in between if rows not in profiled]
 
 
-def _doubled(most_rows: int) -> Iterator[int]:
+def _profiled_sizes(most_rows: int) -> Iterator[int]:
     rows = 1
     while rows < most_rows:
         yield rows
+        if rows > 1 and rows * 3 // 2 < min(most_rows, _FINE_ROWS):
+            yield rows * 3 // 2
         rows *= 2
     yield most_rows

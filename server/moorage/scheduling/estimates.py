@@ -1,103 +1,117 @@
-"""What a run takes, learned from runs: seconds by its rows."""
+"""What a run takes, learned from runs: seconds by its rows, and by the size of these where it varies."""
 
 from collections import deque
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 
-# A size class forgets: the weight of its latest run, once it has seen as many as make that the plain mean.
-_WEIGHT = 0.1
-# One run that was held up says little about the next: it counts as at most so many times what was expected.
-_MOST_TIMES = 3.0
-_CLIPPED_FROM = 4
-# With the weight above, older ones would count for a thirtieth.
+from moorage.domain.model import ProfiledRun
+from moorage.scheduling.curves import SecondsByRows, on_lines, rising
+
+# With the weight that a run has in a mean, older ones would count for a thirtieth.
 _UNREAD = 32
-
-
-@dataclass(slots=True)
-class _Class:
-    """Runs of like size: from a power of two to the next. Means of rows and of seconds.
-
-    error: the mean of by what part they differed from the mean before them.
-    """
-
-    rows: float
-    seconds: float
-    runs: int = 1
-    error: float | None = None
-
-    def note(self, rows: int, seconds: float) -> None:
-        if self.runs >= _CLIPPED_FROM:
-            seconds = min(seconds, _MOST_TIMES * self.seconds)
-        self.runs += 1
-        weight = max(_WEIGHT, 1 / self.runs)
-        error = abs(seconds / self.seconds - 1) if self.seconds > 0 else 0.0
-        self.error = error if self.error is None else self.error + weight * (error - self.error)
-        self.rows += weight * (rows - self.rows)
-        self.seconds += weight * (seconds - self.seconds)
+# What runs take is taken to be known for so long after the latest, and for so many times what a run takes.
+KNOWN_FOR_S = 1.0
+KNOWN_FOR_RUNS = 2.0
+_NEVER = float("-inf")
 
 
 class RunSeconds:
-    """Robust means of what runs took, by size class, and straight lines between them."""
+    """Robust means of what runs took: of all, and, where the size of their rows is told, of each shape.
 
-    __slots__ = ("_classes", "_points", "_unread")
+    Runs are of one shape where their rows have as many bytes of input, up to a factor of two.
+    """
 
-    def __init__(self) -> None:
-        self._classes: dict[int, _Class] = {}
-        self._points: list[tuple[float, float]] = []
+    __slots__ = ("_all", "_latest_s", "_mean_bytes", "_shapes", "_unread")
+
+    def __init__(self, profile: Sequence[ProfiledRun] = (), *, rows_vary: bool = False) -> None:
+        """profile: of the kind of device that the model runs on. rows_vary: the shapes in it are told apart."""
+        self._all = SecondsByRows()
+        self._shapes: dict[int, SecondsByRows] = {}
+        # Of each shape that ran here: the mean of the bytes of a row, and when the latest run ended.
+        self._mean_bytes: dict[int, float] = {}
+        self._latest_s: dict[int, float] = {}
         # Many models are never asked: so a run is only written down, and of many only the latest count.
-        self._unread: deque[tuple[int, float]] = deque(maxlen=_UNREAD)
+        self._unread: deque[tuple[int, float, int | None, float]] = deque(maxlen=_UNREAD)
+        self._learn((run.rows, run.seconds, run.row_bytes if rows_vary else None, _NEVER) for run in profile)
 
-    def note(self, rows: int, seconds: float) -> None:
-        """Learn from a run of at least one row."""
-        self._unread.append((rows, seconds))
+    def note(self, rows: int, seconds: float, row_bytes: int | None = None, ended_s: float = _NEVER) -> None:
+        """Learn from a run of at least one row.
+
+        row_bytes: of input, of one of its rows on average; None where rows are all of one size. ended_s: then, when.
+        """
+        self._unread.append((rows, seconds, row_bytes, ended_s))
 
     def _read(self) -> None:
-        for rows, seconds in self._unread:
-            size = rows.bit_length()
-            if size in self._classes:
-                self._classes[size].note(rows, seconds)
-            else:
-                self._classes[size] = _Class(rows, seconds)
-        self._unread.clear()
-        self._points = self._lines()
+        if self._unread:
+            self._learn(self._unread)
+            self._unread.clear()
+
+    def _learn(self, runs: Iterable[tuple[int, float, int | None, float]]) -> None:
+        for rows, seconds, row_bytes, ended_s in runs:
+            self._all.note(rows, seconds)
+            if row_bytes is None:
+                continue
+            shape = row_bytes.bit_length()
+            if shape not in self._shapes:
+                self._shapes[shape], self._mean_bytes[shape] = SecondsByRows(), row_bytes
+            self._shapes[shape].note(rows, seconds)
+            self._mean_bytes[shape] += self._all.weight * (row_bytes - self._mean_bytes[shape])
+            self._latest_s[shape] = ended_s
 
     @property
     def is_empty(self) -> bool:
         """Before the first run."""
-        return not self._classes and not self._unread
+        return self._all.is_empty and not self._unread
 
-    def expected_s(self, rows: int) -> float:
+    def expected_s(self, rows: int, row_bytes: int | None = None) -> float:
         """Of a run of so many rows. A larger run never takes less. Raises ValueError before the first run.
 
-        Beyond the sizes that were seen the last line goes on. Where all runs were alike, half of what they took is
-        taken to be the same for any size, and the other half to grow with the rows.
+        row_bytes: of one of its rows on average; None for runs of any shape. A shape that was not seen lies on lines
+        between those that were.
         """
-        if self._unread:
-            self._read()
-        points = self._points
-        if not points:
-            raise ValueError("nothing is known of any run")
-        if len(points) == 1:
-            ((seen_rows, seconds),) = points
-            return seconds * (0.5 + 0.5 * rows / seen_rows)
-        upper = next((index for index, (seen_rows, _) in enumerate(points) if seen_rows >= rows), len(points) - 1)
-        (low_rows, low_s), (high_rows, high_s) = points[max(0, upper - 1)], points[max(1, upper)]
-        return max(0.0, low_s + (high_s - low_s) * (rows - low_rows) / (high_rows - low_rows))
-
-    def sizes(self) -> list[int]:
-        """Of the runs of each class, the mean of their rows."""
         self._read()
-        return [round(seen.rows) for _, seen in sorted(self._classes.items())]
+        if row_bytes is None or not self._shapes:
+            return self._all.expected_s(rows)
+        shape = row_bytes.bit_length()
+        if shape in self._shapes:
+            return self._of_shape(shape, rows)
+        seen = [(2.0**known, self._of_shape(known, rows)) for known in sorted(self._shapes)]
+        return on_lines(rising(seen), 2.0**shape)
 
-    def error(self, rows: int) -> float | None:
+    def _of_shape(self, shape: int, rows: int) -> float:
+        """Where runs of one size alone were seen of it: as all runs grow with their rows."""
+        return self._shapes[shape].expected_s(rows, like=self._all)
+
+    def least_s(self, rows: int, row_bytes: int, now: float) -> float:
+        """What a run takes at least, by what ran lately: less for rows that are smaller than the mean of their shape,
+        and of a shape that did not run lately as much as one of smaller rows. 0.0 where there was none.
+
+        What was learned of a shape long ago refuses nobody: else nothing might ever show that it is otherwise now.
+        """
+        self._read()
+        own = row_bytes.bit_length()
+        for shape in sorted(self._shapes, reverse=True):
+            if shape <= own and self._is_known(shape, now):
+                return self._of_shape(shape, rows) * min(1.0, row_bytes / max(1.0, self._mean_bytes[shape]))
+        return 0.0
+
+    def _is_known(self, shape: int, now: float) -> bool:
+        return now - self._latest_s[shape] <= max(KNOWN_FOR_S, KNOWN_FOR_RUNS * self._of_shape(shape, 1))
+
+    def most_s(self, rows: int) -> float:
+        """What a run takes of the shape that takes longest. Raises ValueError before the first run."""
+        return max([self.expected_s(rows), *(self._of_shape(shape, rows) for shape in self._shapes)])
+
+    def sizes(self) -> list[tuple[int, int]]:
+        """Of runs that were seen, the rows and the most bytes of a row of that shape; 0 where rows are of one size."""
+        self._read()
+        if not self._shapes:
+            return [(rows, 0) for rows in self._all.sizes()]
+        return [(rows, 2**shape - 1) for shape, seen in sorted(self._shapes.items()) for rows in seen.sizes()]
+
+    def error(self, rows: int, row_bytes: int = 0) -> float | None:
         """By what part runs of about this size differ from what was expected, on average; None before the second."""
         self._read()
-        seen = self._classes.get(rows.bit_length())
-        return None if seen is None else seen.error
-
-    def _lines(self) -> list[tuple[float, float]]:
-        """Rows and seconds of every class, the seconds never falling."""
-        points: list[tuple[float, float]] = []
-        for size in sorted(self._classes):
-            seen = self._classes[size]
-            points.append((seen.rows, max(seen.seconds, points[-1][1] if points else 0.0)))
-        return points
+        if not self._shapes:
+            return self._all.error(rows)
+        seen = self._shapes.get(row_bytes.bit_length())
+        return None if seen is None else seen.error(rows)

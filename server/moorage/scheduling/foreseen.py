@@ -12,8 +12,8 @@ class RunEstimate:
     leased_bytes: for the next such run. expected_bytes: the most that it is taken to need, by what was measured;
     measured_bytes: of the latest that was measured, and bytes_error: by what part more than that had been expected of
     it; None before one was. measured_runs: how many; 0 where all of it stands in a profile.
-    expected_s: of the next such run, and seconds_error: by what part runs of about that size differ from what was
-    expected, on average; None before one ended.
+    expected_s: of the next such run, and seconds_error: by what part runs of about that size and shape differ from what
+    was expected, on average; None before two of them ended.
     """
 
     rows: int
@@ -31,7 +31,10 @@ def run_estimates(model: ModelRecord) -> tuple[RunEstimate, ...]:
     """By shape and rows, from small to large. Of sizes that were measured; or else of those that ran."""
     workspaces = model.workspaces
     if not workspaces.has_learned:
-        return tuple(_with_seconds(model, RunEstimate(rows, 0, workspaces.bytes_for(rows))) for rows in _sizes(model))
+        return tuple(
+            _with_seconds(model, RunEstimate(rows, row_bytes, workspaces.bytes_for(rows)))
+            for rows, row_bytes in _sizes(model)
+        )
     return tuple(
         _with_seconds(
             model,
@@ -55,7 +58,7 @@ def _error(foreseen_bytes: float | None, measured_bytes: int) -> float | None:
     return (foreseen_bytes - measured_bytes) / max(1, measured_bytes)
 
 
-def _sizes(model: ModelRecord) -> list[int]:
+def _sizes(model: ModelRecord) -> list[tuple[int, int]]:
     return [] if model.seconds.is_empty else model.seconds.sizes()
 
 
@@ -63,4 +66,6 @@ def _with_seconds(model: ModelRecord, estimate: RunEstimate) -> RunEstimate:
     seconds = model.seconds
     if seconds.is_empty:
         return estimate
-    return replace(estimate, expected_s=seconds.expected_s(estimate.rows), seconds_error=seconds.error(estimate.rows))
+    rows, row_bytes = estimate.rows, estimate.row_bytes
+    expected_s = seconds.expected_s(rows, row_bytes if model.rows_vary else None)
+    return replace(estimate, expected_s=expected_s, seconds_error=seconds.error(rows, row_bytes))

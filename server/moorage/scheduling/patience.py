@@ -1,8 +1,11 @@
 """Whether a model that could run waits for company first."""
 
+from collections.abc import Callable
+
 from moorage.domain.model import BatchingPolicy
 from moorage.scheduling.batching import pays_to_wait
 from moorage.scheduling.entries import Entry
+from moorage.scheduling.prospects import row_bytes_of
 from moorage.scheduling.records import ModelRecord
 from moorage.scheduling.state import DeviceRecord, State
 
@@ -37,7 +40,7 @@ class Patience:
 
     def _latest_start_s(self, model: ModelRecord) -> float:
         """By when a run has to begin, so that nobody misses their deadline by what it takes."""
-        run_s = 0.0 if model.seconds.is_empty else model.seconds.expected_s(model.spec.max_batch_size)
+        run_s = 0.0 if model.seconds.is_empty else self._cost_s(model)(model.spec.max_batch_size)
         return min(entry.request.deadline_s for entry in model.queue) - run_s
 
     def _declared_s(self, model: ModelRecord, policy: BatchingPolicy, head: Entry, now: float) -> float | None:
@@ -56,5 +59,12 @@ class Patience:
         wait_s = max(0.0, model.company.likely_s - now)
         if expected <= 0 or model.company.until_s <= now or model.seconds.is_empty:
             return None
-        pays = pays_to_wait(model.seconds.expected_s, waiting, expected, wait_s, rows_each)
+        pays = pays_to_wait(self._cost_s(model), waiting, expected, wait_s, rows_each)
         return model.company.until_s if pays else None
+
+    def _cost_s(self, model: ModelRecord) -> Callable[[int], float]:
+        """What a run of so many rows takes that are like those who wait: others who come are taken to be, too."""
+        if not model.rows_vary:
+            return model.seconds.expected_s
+        row_bytes = row_bytes_of(model.queue)
+        return lambda rows: model.seconds.expected_s(rows, row_bytes)

@@ -1,15 +1,15 @@
 """Whether a request can still be answered in time, by what its model's runs and ways in are known to take."""
 
+from collections.abc import Iterable
+
 from moorage.domain.errors import DeadlineUnmeetable
 from moorage.domain.model import ModelState
 from moorage.domain.request import InferenceRequest
+from moorage.scheduling.actions import Run
 from moorage.scheduling.entries import Entry
+from moorage.scheduling.estimates import KNOWN_FOR_RUNS, KNOWN_FOR_S
 from moorage.scheduling.records import ModelRecord
 
-# What runs take is taken to be known for so long after the latest, and for so many times what a run takes. Then
-# requests are let through, whatever is expected: else a model that was slow for a while would be refused for ever.
-_KNOWN_FOR_S = 1.0
-_KNOWN_FOR_RUNS = 2.0
 # Deadlines so many times further off than the worst wait need no closer look.
 _MARGIN = 2.0
 _LEAST_ROWS = 256
@@ -29,7 +29,7 @@ def cannot_be_met(
         return None
     resident = model.state is ModelState.RESIDENT
     left_s = request.deadline_s - now
-    wait_s, run_s = _wait_and_run_s(model, model.queue.rows_before(priority, request.deadline_s), request.rows, now)
+    wait_s, run_s = _wait_and_run_s(model, model.queue.rows_before(priority, request.deadline_s), request, now)
     load_s = 0.0 if resident else _way_in_s(model, now)
     if wait_s + load_s + run_s <= left_s:
         return None
@@ -43,8 +43,8 @@ def late_already(model: ModelRecord, now: float) -> list[tuple[Entry, DeadlineUn
     if head is None or not _is_known(model, now):
         return []
     most_rows = max(1, model.spec.max_batch_size)
-    run_s = model.seconds.expected_s(min(queue.rows, most_rows))
-    _remember(model, model.seconds.expected_s(most_rows))
+    run_s = _next_run_s(model, min(queue.rows, most_rows), now)
+    _remember(model)
     late: list[tuple[Entry, DeadlineUnmeetable]] = []
     rows = 0
     for entry in queue:
@@ -59,36 +59,89 @@ def late_already(model: ModelRecord, now: float) -> list[tuple[Entry, DeadlineUn
     return late
 
 
+def row_bytes_of(entries: Iterable[Entry]) -> int:
+    """Bytes of input of one row of a run, on average; of one that is filled up to the size of the largest, there."""
+    rows = total_bytes = most_bytes = 0
+    padded = False
+    for entry in entries:
+        request = entry.request
+        row_bytes = request.row_bytes
+        padded = padded or bool(request.padded)
+        most_bytes = max(most_bytes, row_bytes)
+        rows += request.rows
+        total_bytes += row_bytes * request.rows
+    return most_bytes if padded else total_bytes // max(1, rows)
+
+
+def _next_run_s(model: ModelRecord, rows: int, now: float) -> float:
+    """Seconds that a run of so many rows takes at least that begins now, of those at the head of the queue."""
+    if not model.rows_vary:
+        return model.seconds.expected_s(rows)
+    return model.seconds.least_s(rows, row_bytes_of(_sharing(model, rows)), now)
+
+
+def _sharing(model: ModelRecord, most_rows: int) -> Iterable[Entry]:
+    """The head of the queue, and who of its like comes next."""
+    rows = 0
+    batch_key = None
+    for entry in model.queue:
+        rows += entry.request.rows
+        if batch_key is not None and (rows > most_rows or entry.request.batch_key != batch_key):
+            return
+        batch_key = entry.request.batch_key
+        yield entry
+        if batch_key is None:
+            return
+
+
 def _is_known(model: ModelRecord, now: float) -> bool:
+    """Whether something ran lately. Else requests are let through, whatever is expected, or a model that was slow for
+    a while would be refused for ever."""
     seconds = model.seconds
     if seconds.is_empty:
         return False
-    return now - model.served_s <= max(_KNOWN_FOR_S, _KNOWN_FOR_RUNS * seconds.expected_s(1))
+    return now - model.served_s <= max(KNOWN_FOR_S, KNOWN_FOR_RUNS * seconds.expected_s(1))
 
 
-def _wait_and_run_s(model: ModelRecord, before: int, rows: int, now: float) -> tuple[float, float]:
+def _wait_and_run_s(model: ModelRecord, before: int, request: InferenceRequest, now: float) -> tuple[float, float]:
     """Seconds until the run that a request would be in, and of that run."""
     if not _is_known(model, now):
         return 0.0, 0.0
     seconds, most_rows = model.seconds, max(1, model.spec.max_batch_size)
+    runs_before, last_rows = divmod(before + request.rows - 1, most_rows)
     full_s = seconds.expected_s(most_rows)
-    runs_before, last_rows = divmod(before + rows - 1, most_rows)
     if model.spec.instances > 1:
         wait_s = _wait_for_one_of_many_s(model, runs_before, full_s, now)
     else:
-        wait_s = runs_before * full_s
-        if model.runs:
-            run = model.runs[0]
-            wait_s += max(0.0, run.started_s + seconds.expected_s(run.rows) - now)
-    _remember(model, full_s)
-    return wait_s, seconds.expected_s(min(most_rows, max(rows, last_rows + 1)))
+        wait_s = runs_before * full_s + (_rest_s(model, model.runs[0], now) if model.runs else 0.0)
+    _remember(model)
+    return wait_s, _own_run_s(model, request, min(most_rows, max(request.rows, last_rows + 1)), now)
+
+
+def _rest_s(model: ModelRecord, run: Run, now: float) -> float:
+    """Seconds that a run under way still takes."""
+    row_bytes = row_bytes_of(run.entries) if model.rows_vary else None
+    return max(0.0, run.started_s + model.seconds.expected_s(run.rows, row_bytes) - now)
+
+
+def _own_run_s(model: ModelRecord, request: InferenceRequest, rows: int, now: float) -> float:
+    """Seconds of a request's own run, which has so many rows: its own, and others', of which nothing is known."""
+    seconds = model.seconds
+    if not model.rows_vary:
+        return seconds.expected_s(rows)
+    row_bytes = request.row_bytes
+    alone_s = seconds.least_s(request.rows, row_bytes, now)
+    if rows == request.rows:
+        return alone_s
+    # They are as large as its own, or as rows usually are.
+    others_s = seconds.expected_s(rows) - seconds.expected_s(request.rows)
+    return min(seconds.least_s(rows, row_bytes, now), alone_s + others_s)
 
 
 def _wait_for_one_of_many_s(model: ModelRecord, runs_before: int, full_s: float, now: float) -> float:
     """Seconds until an instance is free for a run with so many full ones before it: each takes the first that is."""
-    ends_s = [run.started_s + model.seconds.expected_s(run.rows) - now for run in model.runs]
-    idle = model.spec.instances - len(ends_s)
-    free_in_s = sorted([0.0] * idle + [min(max(0.0, end_s), full_s) for end_s in ends_s])
+    idle = model.spec.instances - len(model.runs)
+    free_in_s = sorted([0.0] * idle + [min(_rest_s(model, run, now), full_s) for run in model.runs])
     rounds, instance = divmod(runs_before, len(free_in_s))
     return free_in_s[instance] + rounds * full_s
 
@@ -98,9 +151,10 @@ def needs_a_look(model: ModelRecord, left_s: float) -> bool:
     return left_s < model.worst_wait_s or model.queue.rows > model.worst_wait_rows
 
 
-def _remember(model: ModelRecord, full_s: float) -> None:
+def _remember(model: ModelRecord) -> None:
     """Keep what saves most requests a closer look: how long the worst wait is, with twice as many waiting as now, and
     what a slow run takes."""
+    full_s = model.seconds.most_s(max(1, model.spec.max_batch_size))
     model.worst_wait_rows = _LEAST_ROWS + 2 * model.queue.rows
     runs = 2 + model.worst_wait_rows // max(1, model.spec.max_batch_size)
     model.slow_run_s = _MARGIN * full_s

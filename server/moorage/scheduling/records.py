@@ -5,6 +5,7 @@ from enum import StrEnum
 
 from moorage.domain.errors import MoorageError
 from moorage.domain.model import Footprint, ModelKey, ModelSpec, ModelState, RatePolicy, SharePolicy
+from moorage.domain.tensor import Datatype, TensorSpec
 from moorage.scheduling.actions import Run
 from moorage.scheduling.budget import Lease
 from moorage.scheduling.ceilings import RowCeiling, Spacing
@@ -109,7 +110,8 @@ class ModelRecord:
     profiled_on: the kind of device whose profile they began with.
     room_made: how often others make way for its runs that found no memory. behind: those who do just now.
     understudies: by their devices; understudy_of: whose it is, if it is one.
-    company: callers who are expected back; company_until_s: it could run, and waits for them until then.
+    rows_vary: in bytes of input. company: callers who are expected back; company_until_s: it could run, and waits for
+    them until then.
     came_s: since when it is in memory; way_in_s: how long its coming took. served_s: when it last had a turn.
     due_s: when the next is due, by its share of the device's seconds. back_until_s: callers who come by then had only
     gone for a moment.
@@ -133,6 +135,7 @@ class ModelRecord:
     semaphore: MemorySemaphore
     usage: Usage
     measured: Measured
+    rows_vary: bool
     state: ModelState = ModelState.UNLOADED
     reason: str = ""
     device: str | None = None
@@ -205,7 +208,13 @@ def new_model(
         semaphore=MemorySemaphore(str(key), reserved_bytes=share.reserved_bytes, limit_bytes=share.limit_bytes),
         usage=Usage(footprint.uses_per_s),
         measured=Measured(None, footprint.weights_bytes, footprint.load_s, footprint.restore_s, footprint.state_bytes),
+        rows_vary=any(map(_varies, spec.inputs)),
     )
+
+
+def _varies(tensor: TensorSpec) -> bool:
+    """Whether rows may have more or fewer bytes of it."""
+    return -1 in tensor.shape or tensor.datatype is Datatype.BYTES or tensor.optional
 
 
 def begin_with_profile(model: ModelRecord, device: str) -> None:
@@ -215,9 +224,8 @@ def begin_with_profile(model: ModelRecord, device: str) -> None:
         return
     model.profiled_on = kind
     profile = model.spec.profiles.get(kind, ())
-    model.seconds, model.workspaces = RunSeconds(), Workspaces(model.spec.memory, profile)
-    for run in profile:
-        model.seconds.note(run.rows, run.seconds)
+    model.seconds = RunSeconds(profile, rows_vary=model.rows_vary)
+    model.workspaces = Workspaces(model.spec.memory, profile)
 
 
 def footprint_of(model: ModelRecord, now: float) -> Footprint:

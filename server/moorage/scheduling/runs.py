@@ -10,7 +10,7 @@ from moorage.scheduling.batching import form_batch, halves
 from moorage.scheduling.budget import LeaseKind
 from moorage.scheduling.entries import Entry
 from moorage.scheduling.placement import most_workspace_bytes
-from moorage.scheduling.prospects import late_already
+from moorage.scheduling.prospects import late_already, row_bytes_of
 from moorage.scheduling.records import ModelRecord
 from moorage.scheduling.requests import Requests
 from moorage.scheduling.splitting import note_computed
@@ -111,7 +111,10 @@ class Runs:
         self._state.actions.append(Succeed(run, result))
         model = self._state.models[run.key]
         run_s = now - run.started_s
-        model.seconds.note(run.rows, run_s)
+        if model.rows_vary:
+            model.seconds.note(run.rows, run_s, row_bytes_of(run.entries), now)
+        else:
+            model.seconds.note(run.rows, run_s)
         if result.peak_bytes is not None:
             self.learn_peak(model, run, result.peak_bytes)
         if run_s > model.slow_run_s:

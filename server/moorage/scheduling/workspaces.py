@@ -12,7 +12,7 @@ MARGIN = 1.1
 # How far a run that took less than others of its size brings the estimate down. One that took more counts at once.
 _DECAY = 0.1
 # Sizes of run that are told apart, of one shape; and shapes, of which each is twice the one before.
-_MOST_SIZES = 24
+_MOST_SIZES = 32
 _MOST_SHAPES = 64
 _MOST_REMEMBERED = 4096
 

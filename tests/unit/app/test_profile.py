@@ -1,7 +1,8 @@
 import pytest
 
 from moorage.app.profile import Check, Profile, sizes
-from moorage.domain.model import ProfiledRun
+from moorage.domain.model import MemoryPolicy, ProfiledRun
+from moorage.scheduling.workspaces import Workspaces
 from tests.support.scheduling import make_spec
 
 MIB = 2**20
@@ -12,15 +13,25 @@ MIB = 2**20
     [
         (1, [1], []),
         (2, [1, 2], []),
-        (4, [1, 2, 4], [3]),
-        (6, [1, 2, 4, 6], [3, 5]),
-        (32, [1, 2, 4, 8, 16, 32], [3, 6, 12, 24]),
+        (4, [1, 2, 3, 4], []),
+        (6, [1, 2, 3, 4, 6], [5]),
+        (8, [1, 2, 3, 4, 6, 8], [5, 7]),
+        (32, [1, 2, 3, 4, 6, 8, 12, 16, 24, 32], [5, 7, 10, 14, 20, 28]),
     ],
 )
-def test_sizes_double_up_to_the_largest_and_those_between_check_them(
+def test_sizes_grow_by_a_half_or_a_third_up_to_the_largest_and_those_between_check_them(
     most_rows: int, profiled: list[int], between: list[int]
 ) -> None:
     assert sizes(most_rows) == (profiled, between)
+
+
+@pytest.mark.parametrize("most_rows", [100, 1000, 65536, 10**6])
+def test_no_more_sizes_are_profiled_than_are_kept(most_rows: int) -> None:
+    profiled, between = sizes(most_rows)
+    workspaces = Workspaces(MemoryPolicy(), tuple(ProfiledRun(rows, 64, rows, None, 0.1) for rows in profiled))
+    assert [peak.rows for _, peak in workspaces.peaks()] == profiled
+    assert profiled[-1] == most_rows
+    assert not set(between) & set(profiled)
 
 
 def profile(*runs: ProfiledRun, budget_bytes: int = 1000 * MIB) -> Profile:

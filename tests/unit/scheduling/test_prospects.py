@@ -4,6 +4,7 @@ import pytest
 
 from moorage.domain.errors import DeadlineUnmeetable
 from moorage.domain.model import ModelKey, QueuePolicy
+from moorage.domain.tensor import TensorSpec
 from moorage.scheduling.state import Limits
 from tests.support.core import Core
 from tests.support.scheduling import MODEL, UNGUARDED, make_request, make_spec
@@ -164,3 +165,70 @@ def test_work_of_lower_priority_is_not_waited_for() -> None:
         assert core.arrive(waiting) == []
     last = make_request(7, arrived_s=core.now, deadline_s=core.now + 4.1, priority=5)
     assert core.arrive(last) == ["fail 7: DeadlineUnmeetable"]
+
+
+SHORT, LONG = 10, 1000
+SHORT_S, LONG_S = 0.1, 1.0
+TEXT = (TensorSpec("x", "UINT8", [-1]),)
+
+
+def knowing_lengths(max_batch_size: int = 1) -> Core:
+    """A model whose runs take longer for longer rows; it has just run some of both lengths."""
+    core = Core()
+    core.resident(make_spec(max_batch_size=max_batch_size, inputs=TEXT))
+    for number in range(1, 11):
+        length, run_s = (SHORT, SHORT_S) if number % 2 else (LONG, LONG_S)
+        core.arrive(make_request(1000 + number, size_bytes=length, arrived_s=core.now, deadline_s=1e6))
+        core.now += run_s
+        core.finish(number)
+    return core
+
+
+def ask_of(core: Core, request_id: int, length: int, within_s: float, *, padded: bool = False) -> list[str]:
+    request = make_request(
+        request_id,
+        size_bytes=length,
+        arrived_s=core.now,
+        deadline_s=core.now + within_s,
+        padded=((1, length),) if padded else (),
+    )
+    return core.arrive(request)
+
+
+def test_rows_of_other_sizes_take_other_times() -> None:
+    core = knowing_lengths()
+    assert ask_of(core, 1, LONG, 0.9) == ["fail 1: DeadlineUnmeetable"]
+    assert figures(core) == pytest.approx((0.0, 0.0, LONG_S), rel=0.05)
+    assert ask_of(core, 2, SHORT, 0.15) == ["execute 2"]
+
+
+def test_the_rest_of_a_run_is_by_the_size_of_its_rows() -> None:
+    core = knowing_lengths()
+    ask_of(core, 1, LONG, 10.0)
+    core.now += 0.5
+    assert ask_of(core, 2, SHORT, 0.45) == ["fail 2: DeadlineUnmeetable"]
+    assert figures(core)[0] == pytest.approx(0.5, rel=0.05)
+    assert ask_of(core, 3, SHORT, 0.7) == []
+
+
+def test_a_size_that_did_not_run_lately_refuses_nobody() -> None:
+    core = knowing_lengths()
+    for number in range(11, 41):
+        ask_of(core, number, SHORT, 10.0)
+        core.now += SHORT_S
+        core.finish(number)
+    assert ask_of(core, 1, LONG, 0.15) == ["execute 1"]
+    assert ask_of(core, 2, SHORT, 0.0001) == ["fail 2: DeadlineUnmeetable"]
+
+
+@pytest.mark.parametrize(("padded", "is_late"), [(True, True), (False, False)])
+def test_a_run_of_rows_that_are_filled_up_takes_what_its_largest_does(padded: bool, is_late: bool) -> None:
+    core = knowing_lengths(max_batch_size=4)
+    ask_of(core, 1, LONG, 10.0, padded=padded)
+    assert ask_of(core, 2, SHORT, LONG_S + 0.3, padded=padded) == []
+    for number in (3, 4):
+        assert ask_of(core, number, SHORT, 10.0, padded=padded) == []
+    assert ask_of(core, 5, LONG, 10.0, padded=padded) == []
+    core.now += LONG_S
+    told = core.finish(11)
+    assert ("fail 2: DeadlineUnmeetable" in told) is is_late

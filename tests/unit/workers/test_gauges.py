@@ -4,7 +4,9 @@ from collections.abc import Callable
 
 import pytest
 
-from moorage.workers.child.gauges import Gauges, LaneGauge, Meter, ResidentMeter, Taken, meter_of, peak_of
+from moorage.workers.child.gauges import Gauges, LaneGauge, meter_of, peak_of
+from moorage.workers.child.meters import Meter, Taken
+from moorage.workers.child.resident import ResidentMeter
 
 MIB = 2**20
 
@@ -17,12 +19,18 @@ class Counted:
     def __init__(self, *, is_cheap: bool = False) -> None:
         self.is_cheap = is_cheap
         self.starts = 0
+        self.stops = 0
+        self.thorough: list[bool] = []
 
-    def start(self) -> None:
+    def start(self, *, thorough: bool) -> None:
         self.starts += 1
+        self.thorough.append(thorough)
 
     def taken(self) -> Taken:
         return Taken(self.starts)
+
+    def stop(self) -> None:
+        self.stops += 1
 
 
 def touched(size_bytes: int) -> Callable[[], int]:
@@ -41,6 +49,23 @@ def test_what_a_run_touches_is_measured_however_often_it_is_done(size_bytes: int
         assert length == size_bytes
         assert taken is not None
         assert taken.peak_bytes == pytest.approx(2 * size_bytes, rel=0.05, abs=MIB)
+
+
+@linux
+@pytest.mark.parametrize("kib", [200, 1000, 5000])
+def test_what_a_run_has_at_once_is_told_to_some_pages_whatever_holes_the_heap_has(kib: int) -> None:
+    gauges = Gauges(ResidentMeter())
+    holes = [bytearray(b"\1") * (size * 1024) for size in (30, 300, 3000, 50, 500) * 3]
+    found = []
+    for number in range(6):
+        del holes[:2]
+        gauges.measured(touched(kib * 1024 // 2), thorough=True)
+        _, taken = gauges.measured(touched(kib * 1024 // 2 + number % 2), thorough=True)
+        assert taken is not None
+        found.append(taken.peak_bytes)
+    # Less what a process takes by itself.
+    assert max(found) == pytest.approx((kib - 96) * 1024, abs=48 * 1024)
+    assert max(found) - min(found) < 48 * 1024
 
 
 @linux
@@ -94,13 +119,28 @@ def test_fewer_and_fewer_runs_of_a_size_are_measured() -> None:
     assert gauge.run(4, 640, lambda: None)[1] is not None
 
 
-@pytest.mark.parametrize(("measures_all", "is_cheap"), [(True, False), (False, True)])
-def test_all_but_the_first_are_measured_where_that_is_wanted_or_costs_nothing(
-    measures_all: bool, is_cheap: bool
-) -> None:
-    gauge = LaneGauge(Gauges(Counted(is_cheap=is_cheap)), measures_all=measures_all)
+def test_all_but_the_first_are_measured_where_that_costs_nothing() -> None:
+    gauge = LaneGauge(Gauges(Counted(is_cheap=True)), measures_all=True)
     measured = [number for number in range(1, 12) if gauge.run(4, 64, lambda: None)[1] is not None]
     assert measured == list(range(2, 12))
+
+
+def test_where_all_are_wanted_some_are_left_as_they_are_for_their_time() -> None:
+    meter = Counted()
+    gauge = LaneGauge(Gauges(meter), measures_all=True)
+    measured = [number for number in range(1, 12) if gauge.run(4, 64, lambda: None)[1] is not None]
+    assert measured == [2, 3, 4, 6, 7, 8, 9, 11]
+    assert gauge.run(5, 80, lambda: None)[1] is not None  # of another size
+    assert all(meter.thorough)
+
+
+def test_a_meter_is_stopped_however_a_run_ends() -> None:
+    meter = Counted()
+    gauges = Gauges(meter)
+    gauges.measured(lambda: 1)
+    with pytest.raises(ZeroDivisionError):
+        gauges.measured(lambda: 1 // 0)
+    assert (meter.starts, meter.stops, meter.thorough) == (2, 2, [False, False])
 
 
 def test_without_a_meter_nothing_is_said() -> None:
@@ -116,5 +156,5 @@ def test_main_memory_is_measured_by_what_the_kernel_says() -> None:
 
 
 def test_a_kernel_that_does_not_tell_is_lived_with(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("moorage.workers.child.gauges._STATUS", "/proc/self/limits")
+    monkeypatch.setattr("moorage.workers.child.resident._STATUS", "/proc/self/limits")
     assert meter_of("cpu") is None

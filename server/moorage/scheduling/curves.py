@@ -1,0 +1,115 @@
+"""Means of seconds by rows, and straight lines between them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+
+# A size class forgets: the weight of its latest run, once it has seen as many as make that the plain mean.
+_WEIGHT = 0.1
+# One run that was held up says little about the next: it counts as at most so many times what was expected.
+_MOST_TIMES = 3.0
+_CLIPPED_FROM = 4
+
+
+@dataclass(slots=True)
+class _Class:
+    """Runs of like size: from a power of two to the next. Means of rows and of seconds.
+
+    error: the mean of by what part they differed from the mean before them.
+    """
+
+    rows: float
+    seconds: float
+    runs: int = 1
+    error: float | None = None
+
+    def note(self, rows: int, seconds: float) -> None:
+        if self.runs >= _CLIPPED_FROM:
+            seconds = min(seconds, _MOST_TIMES * self.seconds)
+        self.runs += 1
+        weight = max(_WEIGHT, 1 / self.runs)
+        error = abs(seconds / self.seconds - 1) if self.seconds > 0 else 0.0
+        self.error = error if self.error is None else self.error + weight * (error - self.error)
+        self.rows += weight * (rows - self.rows)
+        self.seconds += weight * (seconds - self.seconds)
+
+
+class SecondsByRows:
+    """Robust means of what runs took, by size class, and straight lines between them."""
+
+    __slots__ = ("_classes", "_points")
+
+    weight = _WEIGHT
+
+    def __init__(self) -> None:
+        self._classes: dict[int, _Class] = {}
+        self._points: list[tuple[float, float]] = []
+
+    def note(self, rows: int, seconds: float) -> None:
+        """Learn from a run of at least one row."""
+        size = rows.bit_length()
+        if size in self._classes:
+            self._classes[size].note(rows, seconds)
+        else:
+            self._classes[size] = _Class(rows, seconds)
+        self._points = []
+
+    @property
+    def is_empty(self) -> bool:
+        """Before the first run."""
+        return not self._classes
+
+    def expected_s(self, rows: int, like: "SecondsByRows | None" = None) -> float:
+        """Of a run of so many rows. A larger run never takes less. Raises ValueError before the first run.
+
+        like: of other runs; how they grow with their rows counts where all of these here were of one size.
+        """
+        points = self._drawn()
+        if not points:
+            raise ValueError("nothing is known of any run")
+        if len(points) == 1 and like is not None:
+            ((seen_rows, seconds),) = points
+            like_s = like.at(seen_rows)
+            if like_s > 0:
+                return seconds * like.at(rows) / like_s
+        return on_lines(points, rows)
+
+    def at(self, rows: float) -> float:
+        """As expected_s, of rows that are a mean."""
+        return on_lines(self._drawn(), rows)
+
+    def _drawn(self) -> Sequence[tuple[float, float]]:
+        """Of each class, from small to large, the means of rows and of seconds; these never fall."""
+        if not self._points:
+            seen = [self._classes[size] for size in sorted(self._classes)]
+            self._points = rising([(each.rows, each.seconds) for each in seen])
+        return self._points
+
+    def sizes(self) -> list[int]:
+        """Of the runs of each class, the mean of their rows."""
+        return [round(rows) for rows, _ in self._drawn()]
+
+    def error(self, rows: int) -> float | None:
+        """By what part runs of about this size differ from what was expected, on average; None before the second."""
+        seen = self._classes.get(rows.bit_length())
+        return None if seen is None else seen.error
+
+
+def rising(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """The same points of size and seconds, the seconds never falling."""
+    seconds = accumulate((point[1] for point in points), max)
+    return [(size, at_s) for (size, _), at_s in zip(points, seconds, strict=True)]
+
+
+def on_lines(points: Sequence[tuple[float, float]], size: float) -> float:
+    """Seconds at a size, on straight lines through points of size and seconds, of which there is one at least.
+
+    Beyond them the last line goes on. Of one point alone, half of its seconds are taken to be the same for any size,
+    and the other half to grow with it.
+    """
+    if len(points) == 1:
+        ((seen, seconds),) = points
+        return seconds * (0.5 + 0.5 * size / seen)
+    upper = next((index for index, (seen, _) in enumerate(points) if seen >= size), len(points) - 1)
+    (low, low_s), (high, high_s) = points[max(0, upper - 1)], points[max(1, upper)]
+    return max(0.0, low_s + (high_s - low_s) * (size - low) / (high - low))

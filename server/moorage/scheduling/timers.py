@@ -100,10 +100,10 @@ class Timers:
         """Once there are many, drop those that lost their point.
 
         Without this a server that answers quickly would carry every deadline for its full length. It is done
-        again only when they have doubled, so its cost per entry stays the same however many there are.
+        again only when they are four times as many, so its cost per entry stays the same however many there are.
         """
         if len(self._heap) < self._compact_at:
             return
         self._heap = [item for item in self._heap if matters(item[0], item[2])]
         heapq.heapify(self._heap)
-        self._compact_at = max(_COMPACT_FROM, 2 * len(self._heap))
+        self._compact_at = max(_COMPACT_FROM, 4 * len(self._heap))

@@ -67,11 +67,13 @@ def test_a_flood_is_refused_and_the_other_model_feels_nothing(watched: SharedSer
 def test_who_is_due_first_is_served_first(watched: SharedServer) -> None:
     """Of one model, whoever came first, and by the `timeout` parameter as by the call's own deadline."""
     calls = watched.calls
-    first = calls.start(request_of("narrow", rows_of(1), parameters={"delay_ms": 300}))
+    first = calls.start(request_of("narrow", rows_of(1), parameters={"delay_ms": 600}))
     eventually(lambda: _running(watched, "narrow"), what="it runs")
-    late = [_due_after(watched, delay_s) for delay_s in (40, 20, 30)]
+    late = [_due_after(watched, timeout_s) for timeout_s in (25, 15, 20)]
     last = calls.start(request_of("narrow", rows_of(1), parameters={"delay_ms": 50}), 10.0)
     under_way = [first, *late, last]
+    eventually(lambda: "4 rows waiting" in calls.index()["narrow"].reason, what="all of them wait")
+    assert not first.is_done
     assert not [call for call in under_way if isinstance(call.outcome(), Failure)]
     in_order = sorted(under_way, key=lambda call: call.ended_s)
     assert [under_way.index(call) for call in in_order] == [0, 4, 2, 3, 1]

@@ -5,6 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from moorage.workers.child.gauges import Gauges, LaneGauge, meter_of, peak_of
+from moorage.workers.child.heap import AsideHeap
 from moorage.workers.child.meters import Meter, Taken
 from moorage.workers.child.resident import ResidentMeter
 
@@ -158,3 +159,21 @@ def test_main_memory_is_measured_by_what_the_kernel_says() -> None:
 def test_a_kernel_that_does_not_tell_is_lived_with(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("moorage.workers.child.resident._STATUS", "/proc/self/limits")
     assert meter_of("cpu") is None
+
+
+@linux
+def test_another_allocator_keeps_what_is_freed_so_nothing_can_be_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    files = iter(["libjemalloc.so.2", "libc.so.6"])
+    monkeypatch.setattr("moorage.workers.child.heap._file_of", lambda _: next(files))
+    assert meter_of("cpu") is None
+
+
+@linux
+def test_what_is_withheld_of_the_heap_is_let_in_again() -> None:
+    heap = AsideHeap()
+    blocks = [bytearray(20 * 1024) for _ in range(64)]
+    del blocks[::2]
+    heap.keep_out()
+    assert heap.withheld
+    heap.let_in()
+    assert not heap.withheld

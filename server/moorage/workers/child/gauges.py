@@ -1,11 +1,11 @@
 """How much memory runs take at most. Only what runs alone in its process can be told."""
 
-import ctypes
 import sys
 import threading
 from collections.abc import Callable
 from typing import TypeVar
 
+from moorage.workers.child.heap import is_glibcs
 from moorage.workers.child.meters import CudaMeter, Meter, Taken
 from moorage.workers.child.resident import ResidentMeter
 
@@ -26,7 +26,7 @@ def meter_of(device: str) -> Meter | None:
     """What measures a device's memory; None where nothing does."""
     if device != "cpu":
         return CudaMeter(device)
-    if sys.platform != "linux" or not hasattr(ctypes.CDLL(None), "malloc_trim"):
+    if sys.platform != "linux" or not is_glibcs():
         return None
     try:
         return ResidentMeter()

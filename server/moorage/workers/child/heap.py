@@ -1,0 +1,98 @@
+"""The process's heap, where it is glibc's: given back, and kept out of what is measured."""
+
+import ctypes
+import os
+
+_M_TOP_PAD = -2
+_M_MMAP_THRESHOLD = -3
+_USUAL_TOP_PAD_BYTES = 128 * 1024
+# As far as glibc raises it by itself, as blocks of that size are freed; see mallopt(3). Once set, it never does.
+_USUAL_THRESHOLD_BYTES = 32 * 1024 * 1024
+# Blocks from this size on are mapped one by one while the heap is kept out.
+_MAPPED_FROM_BYTES = 16 * 1024
+_LARGEST_HOLE_BYTES = 16 * 1024 * 1024
+_MOST_HOLES = 10_000
+
+
+def is_glibcs() -> bool:
+    """Whether what allocates is glibc, and not another library that was loaded before it, which keeps what is freed."""
+    library = ctypes.CDLL(None)
+    return hasattr(library, "malloc_trim") and _file_of(library.malloc) == _file_of(library.malloc_trim)
+
+
+class AsideHeap:
+    """Has larger blocks mapped one by one, outside the heap, and keeps what is free there from being used.
+
+    Only of the thread that asks: glibc has a heap for each of some.
+    """
+
+    def __init__(self) -> None:
+        self._library = library = ctypes.CDLL(None)
+        library.malloc.restype = ctypes.c_void_p
+        library.malloc.argtypes = [ctypes.c_size_t]
+        library.free.argtypes = [ctypes.c_void_p]
+        library.malloc_usable_size.restype = ctypes.c_size_t
+        library.malloc_usable_size.argtypes = [ctypes.c_void_p]
+        self._is_out = False
+        self._holes: list[int] = []
+
+    @property
+    def withheld(self) -> int:
+        """Blocks of the heap that nobody can use now."""
+        return len(self._holes)
+
+    def give_back(self) -> None:
+        """Return what is free to the system."""
+        self._library.malloc_trim(0)
+
+    def keep_out(self) -> None:
+        """Give back, and have larger blocks mapped from here on. Blocks take longer then: their pages are new."""
+        self._is_out = True
+        self._library.mallopt(_M_MMAP_THRESHOLD, _MAPPED_FROM_BYTES)
+        self._library.mallopt(_M_TOP_PAD, 0)
+        self.give_back()
+        self._withhold_holes()
+
+    def let_in(self) -> None:
+        """Have it as it was, if it was kept out."""
+        if self._is_out:
+            self._is_out = False
+            self._library.mallopt(_M_MMAP_THRESHOLD, _USUAL_THRESHOLD_BYTES)
+            self._library.mallopt(_M_TOP_PAD, _USUAL_TOP_PAD_BYTES)
+        while self._holes:
+            self._library.free(self._holes.pop())
+
+    def _withhold_holes(self) -> None:
+        """Take what is free between blocks of the heap: glibc would use that first. It has no pages any more."""
+        size_bytes = _LARGEST_HOLE_BYTES
+        while size_bytes >= _MAPPED_FROM_BYTES and len(self._holes) < _MOST_HOLES:
+            block = self._library.malloc(size_bytes)
+            if block is None or self._is_mapped(block):
+                self._library.free(block)
+                size_bytes //= 2
+            else:
+                self._holes.append(block)
+
+    def _is_mapped(self, block: int) -> bool:
+        """Whether glibc has mapped a block by itself: before it stand two words then, and one in the heap."""
+        return bool(self._library.malloc_usable_size(block) % (2 * ctypes.sizeof(ctypes.c_size_t)) == 0)
+
+
+class _Symbol(ctypes.Structure):
+    """Dl_info of dladdr(3)."""
+
+    _fields_ = (
+        ("file", ctypes.c_char_p),
+        ("base", ctypes.c_void_p),
+        ("name", ctypes.c_char_p),
+        ("address", ctypes.c_void_p),
+    )
+
+
+def _file_of(function: object) -> str | None:
+    """The library that a function is from."""
+    found = _Symbol()
+    address = ctypes.cast(function, ctypes.c_void_p)  # type: ignore[arg-type]
+    if not ctypes.CDLL(None).dladdr(address, ctypes.byref(found)) or found.file is None:
+        return None
+    return os.fsdecode(found.file)

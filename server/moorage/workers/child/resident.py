@@ -14,8 +14,8 @@ _STATUS = "/proc/self/status"
 # weights must not seem to have no room for a run that takes nothing.
 _OWN_BYTES = 96 * 1024
 _KIB = 1024
-# The kernel counts resident pages by processor, and adds up when one of them has so many (its percpu_counter_batch).
-_UNCOUNTED_PAGES = 32
+# The kernel counts resident pages by processor, and adds up when one of them has so many: its percpu_counter_batch.
+_LEAST_UNCOUNTED_PAGES = 32
 
 
 class ResidentMeter:
@@ -36,7 +36,7 @@ class ResidentMeter:
     def __init__(self) -> None:
         """Raises OSError where the kernel does not tell."""
         self._heap = AsideHeap()
-        self._slack_bytes = _UNCOUNTED_PAGES * mmap.PAGESIZE * len(os.sched_getaffinity(0))
+        self._slack_bytes = _slack_bytes(os.cpu_count() or 1)
         self._before = _Memory(0, 0, 0, 0, 0)
         self._filler: mmap.mmap | None = None
         self.start(thorough=False)
@@ -72,6 +72,12 @@ class ResidentMeter:
             self._filler.close()
             self._filler = None
         self._heap.let_in()
+
+
+def _slack_bytes(processors: int) -> int:
+    """How far off the difference of two figures of resident pages may be: either by what is not added up yet."""
+    uncounted_pages = max(_LEAST_UNCOUNTED_PAGES, 2 * processors)
+    return 2 * uncounted_pages * processors * mmap.PAGESIZE
 
 
 def _collect_garbage() -> None:

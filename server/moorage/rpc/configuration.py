@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from moorage.domain.model import ModelSpec
+from moorage.domain.model import Fill, ModelSpec, WarmupInput, WarmupRun
 from moorage.domain.tensor import TensorSpec
 from moorage_protocol import inference as pb
 
@@ -20,6 +20,9 @@ _RUNTIMES = {
     "onnx": _Names("onnxruntime_onnx", "onnxruntime"),
     "simulated": _Names("moorage_simulated", "moorage_simulated"),
 }
+
+_PRIORITY_LEVELS = 5
+_FILLS = {Fill.ZEROS: "zero_data", Fill.RANDOM: "random_data"}
 
 
 def _names(runtime: str) -> _Names:
@@ -59,22 +62,52 @@ def config_of(spec: ModelSpec, device: str) -> pb.ModelConfig:
         output=[pb.ModelOutput(name=t.name, data_type=_data_type(t), dims=t.shape) for t in spec.outputs],
         instance_group=[_instance_group(spec, device)],
         version_policy=_version_policy(spec.versions),
+        model_warmup=[_warmup(number, run) for number, run in enumerate(spec.warmup, 1)],
     )
     config.model_transaction_policy.decoupled = False
     config.response_cache.enable = False
     if spec.max_batch_size:
-        batching = config.dynamic_batching
-        batching.SetInParent()  # its presence is how tools learn that requests are batched
-        batching.preferred_batch_size.extend(spec.batching.preferred_sizes)
-        batching.max_queue_delay_microseconds = round((spec.batching.max_queue_delay_s or 0.0) * 1e6)
+        # Its presence is how tools learn that requests are batched.
+        config.dynamic_batching.CopyFrom(_dynamic_batching(spec))
     for key, value in spec.parameters.items():
         config.parameters[key].string_value = str(value)
     return config
 
 
-def _data_type(tensor: TensorSpec) -> "pb.DataType.ValueType":
+def _data_type(tensor: TensorSpec | WarmupInput) -> "pb.DataType.ValueType":
     name = "STRING" if tensor.datatype.value == "BYTES" else tensor.datatype.value
     return pb.DataType.Value(f"TYPE_{name}")
+
+
+def _dynamic_batching(spec: ModelSpec) -> pb.ModelDynamicBatching:
+    return pb.ModelDynamicBatching(
+        preferred_batch_size=spec.batching.preferred_sizes,
+        max_queue_delay_microseconds=_microseconds(spec.batching.max_queue_delay_s or 0.0),
+        priority_levels=_PRIORITY_LEVELS,
+        default_priority_level=spec.share.priority,
+        default_queue_policy=pb.ModelQueuePolicy(
+            timeout_action=pb.ModelQueuePolicy.REJECT,
+            default_timeout_microseconds=_microseconds(spec.queue.default_timeout_s),
+            allow_timeout_override=True,
+            max_queue_size=spec.queue.max_rows,
+        ),
+    )
+
+
+def _microseconds(seconds: float) -> int:
+    return round(seconds * 1e6)
+
+
+def _warmup(number: int, run: WarmupRun) -> pb.ModelWarmup:
+    """What stands in model.toml; of inputs whose values stand there, none of the kinds of data applies."""
+    warmup = pb.ModelWarmup(name=f"warmup {number}", batch_size=run.rows, count=run.count)
+    for given in run.inputs:
+        told = warmup.inputs[given.name]
+        told.data_type = _data_type(given)
+        told.dims.extend(given.shape)
+        if not given.values:
+            setattr(told, _FILLS[given.fill], True)
+    return warmup
 
 
 def _version_policy(versions: str | tuple[int, ...]) -> pb.ModelVersionPolicy:

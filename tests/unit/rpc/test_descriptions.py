@@ -7,8 +7,17 @@ import grpc
 import pytest
 import tritonclient.grpc.aio as triton
 
-from moorage.domain.model import BatchingPolicy, ModelKey, ModelState
-from moorage.domain.tensor import TensorSpec
+from moorage.domain.model import (
+    BatchingPolicy,
+    Fill,
+    ModelKey,
+    ModelState,
+    QueuePolicy,
+    SharePolicy,
+    WarmupInput,
+    WarmupRun,
+)
+from moorage.domain.tensor import Datatype, TensorSpec
 from moorage.engine.snapshot import BatchSizeStatistics, BrokenModel, Duration, ModelStatistics
 from moorage.rpc.configuration import config_of
 from moorage_protocol import inference as pb
@@ -123,6 +132,31 @@ async def test_configuration() -> None:
     assert (plain.platform, plain.backend) == ("pytorch_libtorch", "pytorch")
     assert (plain.max_batch_size, plain.HasField("dynamic_batching")) == (0, False)
     assert plain.input[0].data_type == pb.TYPE_BF16
+
+
+def test_priorities_and_bounds_of_the_queue_are_told() -> None:
+    spec = replace(EMBEDDER, queue=QueuePolicy(max_rows=100, default_timeout_s=2.5), share=SharePolicy(priority=2))
+    batching = config_of(spec, "cpu").dynamic_batching
+    assert (batching.priority_levels, batching.default_priority_level) == (5, 2)
+    policy = batching.default_queue_policy
+    assert (policy.max_queue_size, policy.default_timeout_microseconds) == (100, 2_500_000)
+    assert policy.timeout_action == pb.ModelQueuePolicy.REJECT
+    assert policy.allow_timeout_override
+
+
+def test_warm_ups_are_told_as_they_stand_in_the_manifest() -> None:
+    inputs = (
+        WarmupInput("filled", Datatype.FP32, (3,), Fill.RANDOM),
+        WarmupInput("zeros", Datatype.INT64, (2,)),
+        WarmupInput("given", Datatype.BYTES, (1,), values=("a text",)),
+    )
+    spec = replace(EMBEDDER, warmup=(WarmupRun(), WarmupRun(rows=4, count=2, inputs=inputs)))
+    first, second = config_of(spec, "cpu").model_warmup
+    assert (first.name, first.batch_size, first.count, len(first.inputs)) == ("warmup 1", 1, 1, 0)
+    assert (second.name, second.batch_size, second.count) == ("warmup 2", 4, 2)
+    kinds = {name: told.WhichOneof("input_data_type") for name, told in second.inputs.items()}
+    assert kinds == {"filled": "random_data", "zeros": "zero_data", "given": None}
+    assert (second.inputs["given"].data_type, list(second.inputs["filled"].dims)) == (pb.TYPE_STRING, [3])
 
 
 def test_as_many_instances_are_told_of_as_runs_may_be_under_way() -> None:

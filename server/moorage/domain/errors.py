@@ -163,22 +163,39 @@ class DeadlineExceeded(MoorageError):
         self.state = state
 
 
+@dataclass(frozen=True, slots=True)
+class TimeNeeded:
+    """What is left to be done for a request is expected to take: the runs before its own, bringing the model into
+    memory, its own run, and its answer on the way."""
+
+    wait_s: float
+    load_s: float
+    run_s: float
+    answer_s: float
+
+    @property
+    def all_s(self) -> float:
+        return self.wait_s + self.load_s + self.run_s + self.answer_s
+
+
 class DeadlineUnmeetable(DeadlineExceeded):
     """The request's deadline is still ahead, and nearer than what is left to be done for it takes.
 
-    left_s: until the deadline. wait_s, load_s, run_s: what the runs before its own, bringing the model into memory,
-    and its own run are expected to take.
+    left_s: until the deadline.
     """
 
-    def __init__(self, waited_s: float, left_s: float, *, wait_s: float, load_s: float, run_s: float) -> None:
+    def __init__(self, waited_s: float, left_s: float, needed: TimeNeeded) -> None:
         super().__init__(waited_s, "cannot be met")
         self.left_s = left_s
-        self.wait_s = wait_s
-        self.load_s = load_s
-        self.run_s = run_s
+        self.wait_s, self.load_s, self.run_s, self.answer_s = (
+            needed.wait_s,
+            needed.load_s,
+            needed.run_s,
+            needed.answer_s,
+        )
         self.args = (
-            f"deadline cannot be met: {left_s:.3f} s are left, and it would take {wait_s:.3f} s to wait, "
-            f"{load_s:.3f} s to load and {run_s:.3f} s to run",
+            f"deadline cannot be met: {left_s:.3f} s are left, and it would take {needed.wait_s:.3f} s to wait, "
+            f"{needed.load_s:.3f} s to load, {needed.run_s:.3f} s to run and {needed.answer_s:.3f} s to answer",
         )
 
 

@@ -51,7 +51,9 @@ TABLE: dict[type[errors.MoorageError], Row] = {
     ),
     errors.Preempted: Row(_Code.ABORTED, "PREEMPTED", ("waited_s", "times")),
     errors.DeadlineUnmeetable: Row(
-        _Code.DEADLINE_EXCEEDED, "DEADLINE_CANNOT_BE_MET", ("waited_s", "left_s", "wait_s", "load_s", "run_s")
+        _Code.DEADLINE_EXCEEDED,
+        "DEADLINE_CANNOT_BE_MET",
+        ("waited_s", "left_s", "wait_s", "load_s", "run_s", "answer_s"),
     ),
     errors.DeadlineExceeded: Row(_Code.DEADLINE_EXCEEDED, "DEADLINE_EXCEEDED", ("waited_s", "state")),
     errors.ContractBroken: Row(_Code.INTERNAL, "CONTRACT_BROKEN", ("model", "error_id", "reason")),

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from moorage.domain.model import BatchingPolicy
 from moorage.scheduling.batching import pays_to_wait
 from moorage.scheduling.entries import Entry
-from moorage.scheduling.prospects import row_bytes_of
+from moorage.scheduling.prospects import answer_s, row_bytes_of
 from moorage.scheduling.records import ModelRecord
 from moorage.scheduling.state import DeviceRecord, State
 
@@ -41,7 +41,7 @@ class Patience:
     def _latest_start_s(self, model: ModelRecord) -> float:
         """By when a run has to begin, so that nobody misses their deadline by what it takes."""
         run_s = 0.0 if model.seconds.is_empty else self._cost_s(model)(model.spec.max_batch_size)
-        return min(entry.request.deadline_s for entry in model.queue) - run_s
+        return min(entry.request.deadline_s - answer_s(entry.request) for entry in model.queue) - run_s
 
     def _declared_s(self, model: ModelRecord, policy: BatchingPolicy, head: Entry, now: float) -> float | None:
         """Until when the manifest says to wait for more rows."""

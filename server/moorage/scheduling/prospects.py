@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from moorage.domain.errors import DeadlineUnmeetable
+from moorage.domain.errors import DeadlineUnmeetable, TimeNeeded
 from moorage.domain.model import ModelState
 from moorage.domain.request import InferenceRequest
 from moorage.scheduling.actions import Run
@@ -13,6 +13,10 @@ from moorage.scheduling.records import ModelRecord
 # Deadlines so many times further off than the worst wait need no closer look.
 _MARGIN = 2.0
 _LEAST_ROWS = 256
+# What an answer takes at most on its way back, and with it what a request had taken when its deadline was first read
+# here; and of short deadlines, which part of their time.
+ANSWER_S = 0.010
+_ANSWER_SHARE = 0.02
 
 
 def cannot_be_met(
@@ -31,9 +35,14 @@ def cannot_be_met(
     left_s = request.deadline_s - now
     wait_s, run_s = _wait_and_run_s(model, model.queue.rows_before(priority, request.deadline_s), request, now)
     load_s = 0.0 if resident else _way_in_s(model, now)
-    if wait_s + load_s + run_s <= left_s:
-        return None
-    return DeadlineUnmeetable(now - request.arrived_s, left_s, wait_s=wait_s, load_s=load_s, run_s=run_s)
+    needed = TimeNeeded(wait_s, load_s, run_s, answer_s(request))
+    return None if needed.all_s <= left_s else DeadlineUnmeetable(now - request.arrived_s, left_s, needed)
+
+
+def answer_s(request: InferenceRequest) -> float:
+    """Seconds that are left for the answer to come in time. Work that ends just before a deadline is mostly lost, and
+    where more comes than can be done there is always somebody who is that close."""
+    return min(ANSWER_S, _ANSWER_SHARE * (request.deadline_s - request.arrived_s))
 
 
 def late_already(model: ModelRecord, now: float) -> list[tuple[Entry, DeadlineUnmeetable]]:
@@ -48,11 +57,13 @@ def late_already(model: ModelRecord, now: float) -> list[tuple[Entry, DeadlineUn
     late: list[tuple[Entry, DeadlineUnmeetable]] = []
     rows = 0
     for entry in queue:
-        left_s = entry.request.deadline_s - now
-        if left_s < run_s:
-            waited_s = now - entry.request.arrived_s
-            late.append((entry, DeadlineUnmeetable(waited_s, left_s, wait_s=0.0, load_s=0.0, run_s=run_s)))
-            continue
+        request = entry.request
+        left_s = request.deadline_s - now
+        if left_s < run_s + ANSWER_S:
+            needed = TimeNeeded(0.0, 0.0, run_s, answer_s(request))
+            if left_s < needed.all_s:
+                late.append((entry, DeadlineUnmeetable(now - request.arrived_s, left_s, needed)))
+                continue
         rows += entry.request.rows
         if rows >= most_rows:
             break

@@ -10,7 +10,7 @@ from moorage.scheduling.batching import form_batch, halves
 from moorage.scheduling.budget import LeaseKind
 from moorage.scheduling.entries import Entry
 from moorage.scheduling.placement import most_workspace_bytes
-from moorage.scheduling.prospects import late_already, row_bytes_of
+from moorage.scheduling.prospects import ANSWER_S, late_already, row_bytes_of
 from moorage.scheduling.records import ModelRecord
 from moorage.scheduling.requests import Requests
 from moorage.scheduling.splitting import note_computed
@@ -39,7 +39,7 @@ class Runs:
     def start(self, model: ModelRecord, room_bytes: float, now: float, may_join: MayJoin | None = None) -> bool:
         """Begin the next run with as many requests as fit the room; whether the first of them did."""
         batch = self._batch(model, room_bytes, may_join, now)
-        latest_s = now + model.slow_run_s
+        latest_s = now + model.slow_run_s + ANSWER_S
         for entry in batch:
             if entry.request.deadline_s < latest_s:
                 batch = self._batch(model, room_bytes, may_join, now) if self._refuse_late(model, now) else batch

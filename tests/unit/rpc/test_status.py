@@ -41,7 +41,7 @@ CASES: list[tuple[errors.MoorageError, grpc.StatusCode, str]] = [
     (errors.Preempted(1.5, 3), Code.ABORTED, "PREEMPTED"),
     (errors.DeadlineExceeded(1.5, "queued"), Code.DEADLINE_EXCEEDED, "DEADLINE_EXCEEDED"),
     (
-        errors.DeadlineUnmeetable(0.5, 0.1, wait_s=1.0, load_s=2.0, run_s=3.0),
+        errors.DeadlineUnmeetable(0.5, 0.1, errors.TimeNeeded(1.0, 2.0, 3.0, 0.002)),
         Code.DEADLINE_EXCEEDED,
         "DEADLINE_CANNOT_BE_MET",
     ),

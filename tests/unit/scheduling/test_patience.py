@@ -135,9 +135,11 @@ def test_a_run_begins_early_enough_for_a_deadline() -> None:
     core = Core()
     core.resident(make_spec(max_batch_size=8, batching=BatchingPolicy(60.0, low_watermark=4)))
     core.arrive(make_request(1, deadline_s=10.0))
-    assert core.scheduler.next_wake_s == 10.0
+    assert core.scheduler.next_wake_s == pytest.approx(9.99)
     core.arrive(make_request(2, deadline_s=3.0))
-    assert core.scheduler.next_wake_s == 3.0
+    assert core.scheduler.next_wake_s == pytest.approx(2.99)
+    core.now = 2.99
+    assert core.send(events.TimeReached()) == ["execute 2 1"]
 
 
 def test_a_run_takes_the_largest_preferred_size_that_it_fills() -> None:

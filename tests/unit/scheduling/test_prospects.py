@@ -41,7 +41,7 @@ def test_the_rest_of_the_run_the_runs_before_and_its_own_must_fit() -> None:
     assert figures(core) == pytest.approx((1.75, 0.0, 1.0))
     assert str(core.errors()[0]) == (
         "deadline cannot be met: 2.700 s are left, and it would take "
-        "1.750 s to wait, 0.000 s to load and 1.000 s to run"
+        "1.750 s to wait, 0.000 s to load, 1.000 s to run and 0.010 s to answer"
     )
     assert ask(core, 4, 2.8) == []
 
@@ -64,7 +64,7 @@ def test_who_can_share_a_run_waits_for_none_before_it() -> None:
     ask(core, 2, 1.9, rows=2)
     assert ask(core, 3, 1.9, rows=2) == ["fail 3: DeadlineUnmeetable"]
     assert figures(core) == pytest.approx((1.0, 0.0, 1.0))
-    assert ask(core, 4, 2.0, rows=2) == []
+    assert ask(core, 4, 2.1, rows=2) == []
     assert ask(core, 5, 2.5, rows=1) == ["fail 5: DeadlineUnmeetable"]
 
 
@@ -116,6 +116,23 @@ def test_who_would_be_late_when_their_turn_comes_is_not_computed() -> None:
     core.now += 1.5
     assert core.finish(4) == ["succeed 1", "fail 2: DeadlineUnmeetable", "execute 3"]
     assert ask(core, 4, 9.0) == []
+
+
+@pytest.mark.parametrize(("run_s", "within_s"), [(1.0, 1.009), (0.1, 0.1019)])
+def test_an_answer_has_a_way_to_go(run_s: float, within_s: float) -> None:
+    """And the caller's deadline is a little before ours: that is 10 ms, or a fiftieth."""
+    core = knowing(run_s)
+    assert ask(core, 1, within_s) == ["fail 1: DeadlineUnmeetable"]
+    assert ask(core, 2, within_s + 0.002) == ["execute 2"]
+
+
+@pytest.mark.parametrize(("took_s", "is_late"), [(1.070, False), (1.078, True)])
+def test_an_answer_that_would_come_at_the_last_moment_is_not_computed(took_s: float, is_late: bool) -> None:
+    core = knowing(1.0)
+    core.ask(1)
+    assert ask(core, 2, 2.1) == []
+    core.now += took_s
+    assert core.finish(4) == ["succeed 1", "fail 2: DeadlineUnmeetable" if is_late else "execute 2"]
 
 
 def test_late_ones_leave_their_run_to_others() -> None:

@@ -1,6 +1,7 @@
 """Running a server as a process: from its start to a signal, a drain and an exit code."""
 
 import asyncio
+import gc
 import logging
 import signal
 from collections.abc import Callable, Coroutine
@@ -36,6 +37,7 @@ async def _serve(settings: Settings, on_started: Callable[[Started], None]) -> i
     signals = _Signals()
     try:
         async with serving(settings) as server:
+            _spare_what_stays()
             on_started(server.started)
             await signals.first_or(server.owner)
             if server.owner.done():
@@ -49,6 +51,13 @@ async def _serve(settings: Settings, on_started: Callable[[Started], None]) -> i
             return 0 if finished else 1
     except (RepositoryError, FootprintsRefused) as error:
         raise OSError(str(error)) from error
+
+
+def _spare_what_stays() -> None:
+    """Have the garbage collector look no more at what was made up to now, most of it imported: to go through that took
+    30 to 45 ms, every few hundred requests, in which nobody was served."""
+    gc.collect()
+    gc.freeze()
 
 
 class _Signals:

@@ -16,20 +16,20 @@ class Company:
     longer than that it would never pay to wait.
     """
 
-    __slots__ = ("_answered", "_answered_s", "_came", "_lag_s", "_last_s", "_share", "_soon_s", "_spread_s")
+    __slots__ = ("_answered", "_answered_s", "_came", "_lag_s", "_last_s", "_latest", "_share", "_soon_s", "_spread_s")
 
     def __init__(self) -> None:
         self._answered = self._came = 0
         self._answered_s = self._last_s = self._soon_s = 0.0
-        self._share = self._lag_s = self._spread_s = 0.0
+        self._latest = self._share = self._lag_s = self._spread_s = 0.0
 
-    def answered(self, callers: int, run_s: float, now: float, *, beside_others: bool = False) -> None:
+    def answered(self, callers: int, run_s: float, now: float) -> None:
         """A run ended, that took so long.
 
-        beside_others: it may have run beside another. Where those whom that one answered are still expected, all of
-        them come back as one, and share a run from then on: else the instances would tear a batch apart for good.
+        Where those whom the one before answered are still expected, all of them come back as one, and share a run from
+        then on: else one who came too late for a run, or ran in another instance beside it, would tear it apart.
         """
-        if beside_others and now < self.until_s and self.expected():
+        if now < self.until_s and self.expected():
             self._answered += callers
             return
         if self._answered:
@@ -39,7 +39,8 @@ class Company:
         self._soon_s = now + run_s
 
     def _learn(self) -> None:
-        self._share += _WEIGHT * (self._came / self._answered - self._share)
+        self._latest = self._came / self._answered
+        self._share += _WEIGHT * (self._latest - self._share)
         if self._came:
             lag_s = self._last_s - self._answered_s
             self._spread_s += _WEIGHT * (abs(lag_s - self._lag_s) - self._spread_s)
@@ -52,10 +53,13 @@ class Company:
             self._last_s = now
 
     def expected(self) -> int:
-        """Callers who have not come back yet and are expected to."""
+        """Callers who have not come back yet and are expected to.
+
+        Where all came back the last time, all are: to begin without the last few would leave them behind for good.
+        """
         if self._share < _LEAST_SHARE:
             return 0
-        return max(0, round(self._share * self._answered) - self._came)
+        return max(0, round(max(self._share, self._latest) * self._answered) - self._came)
 
     @property
     def likely_s(self) -> float:

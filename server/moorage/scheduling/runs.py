@@ -123,7 +123,7 @@ class Runs:
         if self._state.split:
             callers -= note_computed(self._state, run.entries)
         if model.spec.max_batch_size > 1 and callers:
-            model.company.answered(callers, run_s, now, beside_others=model.spec.instances > 1)
+            model.company.answered(callers, run_s, now)
             if not model.queue and not model.runs:
                 self._turns.expect_back(model, run, now)
         for entry in run.entries:

@@ -45,6 +45,30 @@ def test_who_leaves_is_not_waited_for_again_and_again() -> None:
     assert company.expected() == 0
 
 
+def test_a_straggler_whose_run_ends_meanwhile_is_expected_with_the_others() -> None:
+    """It ran by itself while they were on their way: else it would forget them, and the batch be two from then on."""
+    company = Company()
+    now = answer(company, 0.0, 4, [1.0] * 4, times=30)
+    company.answered(1, 0.3, now + 0.3)
+    assert company.expected() == 5
+    assert company.likely_s - now == pytest.approx(1.0, rel=0.01)
+    for came in range(1, 6):
+        company.arrived(now + 0.5 + came / 10)
+        assert company.expected() == 5 - came
+    company.answered(2, RUN_S, now + RUN_S)
+    assert company.expected() == 2, "what was waited for is over"
+
+
+def test_once_all_came_back_all_are_expected_to() -> None:
+    company = Company()
+    now = answer(company, 0.0, 30, [1.0] * 30, times=9)
+    assert company.expected() == 30
+    for _ in range(27):
+        company.arrived(now + 1.0)
+    company.answered(27, RUN_S, now + RUN_S)
+    assert company.expected() == 24, "as few as the last time"
+
+
 def test_who_comes_only_after_longer_than_a_run_does_not_count() -> None:
     company = Company()
     answer(company, 0.0, 2, [RUN_S + 1, RUN_S + 2], times=30)

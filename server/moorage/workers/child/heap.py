@@ -5,9 +5,8 @@ import os
 
 _M_TOP_PAD = -2
 _M_MMAP_THRESHOLD = -3
-_USUAL_TOP_PAD_BYTES = 128 * 1024
-# As far as glibc raises it by itself, as blocks of that size are freed; see mallopt(3). Once set, it never does.
-_USUAL_THRESHOLD_BYTES = 32 * 1024 * 1024
+# As glibc has both where a process was not told otherwise by variables of these names.
+_USUAL_BYTES = 128 * 1024
 # Blocks from this size on are mapped one by one while the heap is kept out.
 _MAPPED_FROM_BYTES = 16 * 1024
 _LARGEST_HOLE_BYTES = 16 * 1024 * 1024
@@ -23,7 +22,7 @@ def is_glibcs() -> bool:
 class AsideHeap:
     """Has larger blocks mapped one by one, outside the heap, and keeps what is free there from being used.
 
-    Only of the thread that asks: glibc has a heap for each of some.
+    Only of the heap that the thread which asks allocates from: workers have one for all threads.
     """
 
     def __init__(self) -> None:
@@ -57,8 +56,8 @@ class AsideHeap:
         """Have it as it was, if it was kept out."""
         if self._is_out:
             self._is_out = False
-            self._library.mallopt(_M_MMAP_THRESHOLD, _USUAL_THRESHOLD_BYTES)
-            self._library.mallopt(_M_TOP_PAD, _USUAL_TOP_PAD_BYTES)
+            self._library.mallopt(_M_MMAP_THRESHOLD, _usual_bytes("MALLOC_MMAP_THRESHOLD_"))
+            self._library.mallopt(_M_TOP_PAD, _usual_bytes("MALLOC_TOP_PAD_"))
         while self._holes:
             self._library.free(self._holes.pop())
 
@@ -76,6 +75,12 @@ class AsideHeap:
     def _is_mapped(self, block: int) -> bool:
         """Whether glibc has mapped a block by itself: before it stand two words then, and one in the heap."""
         return bool(self._library.malloc_usable_size(block) % (2 * ctypes.sizeof(ctypes.c_size_t)) == 0)
+
+
+def _usual_bytes(variable: str) -> int:
+    """What glibc was told when the process began; see mallopt(3)."""
+    told = os.environ.get(variable, "")
+    return int(told) if told.isdecimal() else _USUAL_BYTES
 
 
 class _Symbol(ctypes.Structure):

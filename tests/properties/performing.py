@@ -49,7 +49,7 @@ class Performing:
                 self._computed(request)
             case actions.Fail(request, error):
                 if isinstance(error, DeadlineUnmeetable):
-                    takes_s = error.wait_s + error.load_s + error.run_s
+                    takes_s = error.wait_s + error.load_s + error.run_s + error.answer_s
                     assert request.deadline_s < self.now + takes_s + 1e-9, "it could have been answered in time"
                 elif isinstance(error, DeadlineExceeded | Preempted):
                     assert request.deadline_s <= self.now

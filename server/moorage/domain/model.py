@@ -100,13 +100,15 @@ class BatchingPolicy:
     max_queue_delay_s: the most that its oldest request waits for others; None for as long as that pays, by what was
     learned. low_watermark: rows that are waited for, up to max_queue_delay_s; 0 for none. preferred_sizes: rows of a
     run, ascending; it takes the largest of these that it can fill. split_requests: a request with more rows than a run
-    may have is computed in several runs.
+    may have is computed in several runs. per_request_parameters: names of those that may differ within a run; "*" for
+    all.
     """
 
     max_queue_delay_s: float | None = None
     low_watermark: int = 0
     preferred_sizes: tuple[int, ...] = ()
     split_requests: bool = False
+    per_request_parameters: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

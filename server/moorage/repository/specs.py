@@ -68,7 +68,11 @@ def _rate_policy(table: RateTable) -> RatePolicy:
 
 def _batching_policy(table: BatchingTable) -> BatchingPolicy:
     return BatchingPolicy(
-        table.max_queue_delay_s, table.low_watermark, table.preferred_sizes, split_requests=table.split_requests
+        table.max_queue_delay_s,
+        table.low_watermark,
+        table.preferred_sizes,
+        split_requests=table.split_requests,
+        per_request_parameters=table.per_request_parameters,
     )
 
 

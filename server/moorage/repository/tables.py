@@ -139,6 +139,9 @@ class BatchingTable(Table):
     low_watermark: int = Field(default=0, strict=True, ge=0, le=MAX_ROWS, description=f"rows from 0 to {MAX_ROWS}")
     preferred_sizes: tuple[PreferredRows, ...] = Field(default=(), description=_EXPECTED_SIZES)
     split_requests: bool = Field(default=False, strict=True, description="true or false")
+    per_request_parameters: frozenset[Annotated[str, Field(min_length=1)]] = Field(
+        default=frozenset(), description="a list of names of parameters, or '*' for all"
+    )
 
     def problems(self, max_batch_size: int) -> list[str]:
         """What can't be meant: sizes that no run may have, rows that are waited for without an end, or a split between

@@ -108,13 +108,16 @@ def _batch_key(
 ) -> Hashable:
     """Equal for requests that one run can take together: the same inputs, alike but for their rows, and parameters.
 
-    Of inputs that may vary only the declared shape counts.
+    Of inputs that may vary only the declared shape counts, and no parameter that may differ within a run.
     """
     declared = signature.varying
     shapes = tuple(
         [(tensor.name, tensor.datatype.value, declared.get(tensor.name, tensor.shape[1:])) for tensor in tensors]
     )
-    if not custom:
+    ignored = signature.spec.batching.per_request_parameters
+    if not custom or "*" in ignored:
         return shapes, ()
     # With its type, since True, 1 and 1.0 are equal to Python but not to a model.
-    return shapes, tuple(sorted((key, type(value).__name__, value) for key, value in custom.items()))
+    return shapes, tuple(
+        sorted((key, type(value).__name__, value) for key, value in custom.items() if key not in ignored)
+    )

@@ -1,6 +1,6 @@
 """When the next run begins, and which waiting requests share it.
 
-It takes everything compatible that waits at the head of the queue, as far as rows, memory and transfer size allow. A
+It takes the head of the queue and what is compatible with it, as far as rows, memory and transfer size allow. A
 busy device lets it fill meanwhile. On an idle one it begins at once, unless others are about to come for whom waiting
 pays.
 """
@@ -10,6 +10,9 @@ from collections.abc import Callable, Iterable, Sequence
 
 from moorage.scheduling.entries import Entry
 from moorage.scheduling.workspaces import Workspaces
+
+# So many at the head of a queue are passed by, to find others for a run.
+_MOST_PASSED_BY = 256
 
 
 def form_batch(
@@ -21,26 +24,26 @@ def form_batch(
     max_input_bytes: int,
     preferred_sizes: Sequence[int] = (),
 ) -> list[Entry]:
-    """The head of the queue and those right behind it that can share its run; empty if the head does not fit.
+    """The head of the queue and those behind it that can share its run; empty if the head does not fit.
 
-    Who is tried again shares it with those of the same cohort, wherever they stand, and with nobody else.
+    Who is unlike the head, by shapes or parameters, is passed by: others who join that run cost them less than a run of
+    their own would. Who is tried again shares it with those of the same cohort, and is not passed by.
 
     most_rows: of a run of several requests. free_bytes: what the run's workspace may take.
     max_input_bytes: inputs of one run together, padding included, unless a single request is larger.
     preferred_sizes: see BatchingPolicy.
     """
     batch: list[Entry] = []
-    rows = size_bytes = row_bytes = 0
+    rows = size_bytes = row_bytes = passed_by = 0
     has_shapes = workspaces.has_learned
     for entry in waiting:
         request = entry.request
-        if batch and batch[0].cohort and entry.cohort != batch[0].cohort:
-            continue
-        if batch and not (
-            _compatible(batch[0], entry)
-            and rows + request.rows <= most_rows
-            and size_bytes + request.size_bytes <= max_input_bytes
-        ):
+        if batch and not _compatible(batch[0], entry):
+            passed_by += 1
+            if batch[0].cohort or (not entry.cohort and passed_by < _MOST_PASSED_BY):
+                continue
+            break
+        if batch and (rows + request.rows > most_rows or size_bytes + request.size_bytes > max_input_bytes):
             break
         if has_shapes:
             row_bytes = max(row_bytes, request.row_bytes)

@@ -45,31 +45,6 @@ def answer_s(request: InferenceRequest) -> float:
     return min(ANSWER_S, _ANSWER_SHARE * (request.deadline_s - request.arrived_s))
 
 
-def late_already(model: ModelRecord, now: float) -> list[tuple[Entry, DeadlineUnmeetable]]:
-    """Those of the next run who would not be answered in time though it began now."""
-    queue = model.queue
-    head = queue.head
-    if head is None or not _is_known(model, now):
-        return []
-    most_rows = max(1, model.spec.max_batch_size)
-    run_s = _next_run_s(model, min(queue.rows, most_rows), now)
-    _remember(model)
-    late: list[tuple[Entry, DeadlineUnmeetable]] = []
-    rows = 0
-    for entry in queue:
-        request = entry.request
-        left_s = request.deadline_s - now
-        if left_s < run_s + ANSWER_S:
-            needed = TimeNeeded(0.0, 0.0, run_s, answer_s(request))
-            if left_s < needed.all_s:
-                late.append((entry, DeadlineUnmeetable(now - request.arrived_s, left_s, needed)))
-                continue
-        rows += entry.request.rows
-        if rows >= most_rows:
-            break
-    return late
-
-
 def row_bytes_of(entries: Iterable[Entry]) -> int:
     """Bytes of input of one row of a run, on average; of one that is filled up to the size of the largest, there."""
     rows = total_bytes = most_bytes = 0
@@ -84,28 +59,7 @@ def row_bytes_of(entries: Iterable[Entry]) -> int:
     return most_bytes if padded else total_bytes // max(1, rows)
 
 
-def _next_run_s(model: ModelRecord, rows: int, now: float) -> float:
-    """Seconds that a run of so many rows takes at least that begins now, of those at the head of the queue."""
-    if not model.rows_vary:
-        return model.seconds.expected_s(rows)
-    return model.seconds.least_s(rows, row_bytes_of(_sharing(model, rows)), now)
-
-
-def _sharing(model: ModelRecord, most_rows: int) -> Iterable[Entry]:
-    """The head of the queue, and who of its like comes next."""
-    rows = 0
-    batch_key = None
-    for entry in model.queue:
-        rows += entry.request.rows
-        if batch_key is not None and (rows > most_rows or entry.request.batch_key != batch_key):
-            return
-        batch_key = entry.request.batch_key
-        yield entry
-        if batch_key is None:
-            return
-
-
-def _is_known(model: ModelRecord, now: float) -> bool:
+def is_known(model: ModelRecord, now: float) -> bool:
     """Whether something ran lately. Else requests are let through, whatever is expected, or a model that was slow for
     a while would be refused for ever."""
     seconds = model.seconds
@@ -116,7 +70,7 @@ def _is_known(model: ModelRecord, now: float) -> bool:
 
 def _wait_and_run_s(model: ModelRecord, before: int, request: InferenceRequest, now: float) -> tuple[float, float]:
     """Seconds until the run that a request would be in, and of that run."""
-    if not _is_known(model, now):
+    if not is_known(model, now):
         return 0.0, 0.0
     seconds, most_rows = model.seconds, max(1, model.spec.max_batch_size)
     runs_before, last_rows = divmod(before + request.rows - 1, most_rows)
@@ -125,7 +79,7 @@ def _wait_and_run_s(model: ModelRecord, before: int, request: InferenceRequest, 
         wait_s = _wait_for_one_of_many_s(model, runs_before, full_s, now)
     else:
         wait_s = runs_before * full_s + (_rest_s(model, model.runs[0], now) if model.runs else 0.0)
-    _remember(model)
+    remember(model)
     return wait_s, _own_run_s(model, request, min(most_rows, max(request.rows, last_rows + 1)), now)
 
 
@@ -162,7 +116,7 @@ def needs_a_look(model: ModelRecord, left_s: float) -> bool:
     return left_s < model.worst_wait_s or model.queue.rows > model.worst_wait_rows
 
 
-def _remember(model: ModelRecord) -> None:
+def remember(model: ModelRecord) -> None:
     """Keep what saves most requests a closer look: how long the worst wait is, with twice as many waiting as now, and
     what a slow run takes."""
     full_s = model.seconds.most_s(max(1, model.spec.max_batch_size))

@@ -10,7 +10,8 @@ from moorage.scheduling.batching import form_batch, halves
 from moorage.scheduling.budget import LeaseKind
 from moorage.scheduling.entries import Entry
 from moorage.scheduling.placement import most_workspace_bytes
-from moorage.scheduling.prospects import ANSWER_S, late_already, row_bytes_of
+from moorage.scheduling.prospects import ANSWER_S, row_bytes_of
+from moorage.scheduling.punctuality import in_time, late_already
 from moorage.scheduling.records import ModelRecord
 from moorage.scheduling.requests import Requests
 from moorage.scheduling.splitting import note_computed
@@ -42,7 +43,7 @@ class Runs:
         latest_s = now + model.slow_run_s + ANSWER_S
         for entry in batch:
             if entry.request.deadline_s < latest_s:
-                batch = self._batch(model, room_bytes, may_join, now) if self._refuse_late(model, now) else batch
+                batch = self._in_time(model, batch, room_bytes, may_join, now)
                 break
         if not batch:
             return False
@@ -69,12 +70,15 @@ class Runs:
             preferred_sizes=model.spec.batching.preferred_sizes,
         )
 
-    def _refuse_late(self, model: ModelRecord, now: float) -> bool:
-        """Refuse those of the next run who would not be answered in time even if it began now; whether any were."""
-        late = late_already(model, now)
-        for entry, error in late:
-            self._requests.refuse(model, entry, error)
-        return bool(late)
+    def _in_time(
+        self, model: ModelRecord, batch: list[Entry], room_bytes: float, may_join: MayJoin | None, now: float
+    ) -> list[Entry]:
+        """The next run without those whom it would answer too late: they are refused, or wait for another one."""
+        while late := late_already(model, batch, now):
+            for entry, error in late:
+                self._requests.refuse(model, entry, error)
+            batch = self._batch(model, room_bytes, may_join, now)
+        return in_time(model, batch, now) if batch else batch
 
     def begin(
         self,

@@ -36,6 +36,7 @@ max_queue_delay_s = 0.01
 low_watermark = 3
 preferred_sizes = [4, 8]
 split_requests = true
+per_request_parameters = ["tenant", "trace"]
 [scheduling]
 priority = 1
 preemption = "kill"
@@ -84,6 +85,7 @@ def test_every_key_is_read() -> None:
     assert manifest.batching.low_watermark == 3
     assert manifest.batching.preferred_sizes == (4, 8)
     assert manifest.batching.split_requests
+    assert manifest.batching.per_request_parameters == {"tenant", "trace"}
     assert manifest.rate_limit.model_dump() == {"requests_per_s": 100.0, "rows_per_s": 1000.0, "burst_s": 0.5}
     assert manifest.scheduling.priority == 1
     assert manifest.scheduling.preemption is Preemption.KILL
@@ -159,6 +161,10 @@ def test_little_is_required() -> None:
         ("rate_limit = { burst_s = 0 }", "rate_limit.burst_s: expected seconds above 0"),
         ("batching = { preferred_sizes = [0] }", "batching.preferred_sizes[0]: expected"),
         ("batching = { split_requests = 1 }", "batching.split_requests: expected true or false, got 1"),
+        (
+            'batching = { per_request_parameters = "tenant" }',
+            "batching.per_request_parameters: expected a list of names of parameters, or '*' for all, got 'tenant'",
+        ),
         ("memory = { state = 'all' }", "memory.state: expected bytes such as"),
         ("memory = { reserved = -1 }", "memory.reserved: expected bytes such as"),
         ("memory = { limit = 1.5 }", "memory.limit: expected bytes such as"),

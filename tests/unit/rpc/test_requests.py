@@ -146,6 +146,19 @@ def test_batch_key() -> None:
     assert len({key_of(batched(1, 1, parameters=given)) for given in ({}, one, true)}) == 3
 
 
+@pytest.mark.parametrize(("named", "keys"), [((), 3), (("tenant",), 2), (("*",), 1)])
+def test_parameters_that_may_differ_within_a_run(named: tuple[str, ...], keys: int) -> None:
+    spec = replace(BATCHED, batching=BatchingPolicy(per_request_parameters=frozenset(named)))
+    given = ({"tenant": "a"}, {"tenant": "b"}, {"tenant": "b", "scale": "2"})
+    found = []
+    for each in given:
+        parameters = {name: pb.InferParameter(string_param=value) for name, value in each.items()}
+        request, _ = decode(spec, batched(1, 1, parameters=parameters))
+        assert request.parameters == each, "all are handed on"
+        found.append(request.batch_key)
+    assert len(set(found)) == keys
+
+
 def varying(rows: int, *dimensions: int, with_b: bool = False) -> pb.ModelInferRequest:
     """An `a` of rows x dimensions[0] x 3 x dimensions[1], a `c`, and where asked for a `b` of rows x dimensions[2]."""
     elements = rows * dimensions[0] * 3 * dimensions[1]

@@ -31,7 +31,6 @@ HUNGRY = make_spec(max_batch_size=4, fixed=10, per_row=5)
         (entries("x", "x", "x", "x", "x"), BATCHED, 0, 4),
         (entries("x", "x", "x", rows=2), BATCHED, 0, 2),
         (entries("x", "x", "x", rows=3), BATCHED, 0, 1),
-        (entries("x", "y", "x"), BATCHED, 0, 1),
         (entries(None, None), BATCHED, 0, 1),
         (entries("x", "x"), UNBATCHED, 0, 1),
         (entries("x", "x", "x"), HUNGRY, 14, 0),
@@ -46,6 +45,14 @@ def test_as_many_of_the_first_as_go_together(waiting: list[Entry], spec: ModelSp
     workspaces = Workspaces(spec.memory)
     batch = form_batch(waiting, workspaces, spec.max_batch_size, free_bytes=free_bytes, max_input_bytes=8)
     assert batch == waiting[:size]
+
+
+def test_who_is_unlike_the_first_is_passed_by() -> None:
+    waiting = entries("x", "y", "x", None, "x", "y", "x", "x")
+    batch = form_batch(waiting, NOTHING, 4, free_bytes=0, max_input_bytes=8)
+    assert batch == [waiting[number] for number in (0, 2, 4, 6)]
+    many = entries("x", *("y",) * 1000, "x")
+    assert form_batch(many, NOTHING, 4, free_bytes=0, max_input_bytes=8) == many[:1], "not however many there are"
 
 
 def test_those_whose_batch_failed_go_alone() -> None:

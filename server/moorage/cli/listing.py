@@ -122,11 +122,13 @@ def _with_understudies(rows: Sequence[Row]) -> list[Row]:
 
 
 def _row_of_understudy(row: Row, understudy: "Understudy") -> Row:
+    """It is ready where its model is, as that brings it in when it is needed; unless it could not be loaded."""
+    ready = row.ready and understudy.state != "failed"
     return Row(
         name=row.name,
         version=understudy.version,
-        state=_MOVING.get(understudy.state, "READY" if row.ready else "UNAVAILABLE"),
-        ready=row.ready,
+        state=_MOVING.get(understudy.state, "READY" if ready else "UNAVAILABLE"),
+        ready=ready,
         reason=understudy.reason,
         device=understudy.device,
         memory_bytes=sum(understudy.leased_bytes.values()),

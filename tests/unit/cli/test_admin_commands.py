@@ -69,6 +69,14 @@ def test_models_show_what_they_hold_and_who_waits(server: Behaviour) -> None:
     assert " ".join(lines[5]) == "vad 1 offloaded 0 B 5 MiB priority 3 yes evicted [for] mlp"
 
 
+def test_an_understudy_that_could_not_be_loaded_is_not_ready(server: Behaviour) -> None:
+    (understudy,) = server.administration.snapshots[0].models[0].understudies
+    understudy.state = pb.MODEL_STATE_FAILED
+    understudy.reason = "failed to load"
+    shown = moorage(*to(server, "models")).stdout
+    assert "mlp 2~1 failed cpu 80 MiB weights 7 B 8 9 no failed to load" in " ".join(shown.split())
+
+
 def test_models_for_machines_keep_their_words(server: Behaviour) -> None:
     bad, mlp, vad = json.loads(moorage(*to(server, "models", "--json")).stdout)
     assert (bad["name"], bad["state"], bad["ready"], bad["reason"]) == ("bad", "UNAVAILABLE", False, "no weights")

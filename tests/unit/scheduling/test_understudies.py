@@ -1,10 +1,21 @@
 """What finds no memory on its model's device is computed elsewhere, and has one outcome all the same."""
 
-from moorage.domain.errors import DeadlineExceeded, MemoryExhausted
+import pytest
+
+from moorage.domain.errors import (
+    ContractBroken,
+    DeadlineExceeded,
+    InferenceFailed,
+    MemoryExhausted,
+    MoorageError,
+)
 from moorage.domain.model import BatchingPolicy, Loading, ModelKey, ModelState, QueuePolicy, SharePolicy
 from moorage.domain.request import StepResult
 from moorage.scheduling import events
+from moorage.scheduling.policy import MOORAGE
 from moorage.scheduling.records import Counts
+from moorage.scheduling.state import Limits
+from tests.support.core import Core
 from tests.support.out_of_memory import NO_MEMORY, UNDERSTUDY, carded, counted, error_of, on_a_card, run_out
 from tests.support.scheduling import MODEL, make_request, make_spec
 
@@ -88,15 +99,51 @@ def test_where_the_fallback_can_t_be_had_the_caller_is_told_what_was_tried() -> 
     assert run_out(core, 2) == [f"load {UNDERSTUDY} on cpu"], "it is tried again"
 
 
-def test_a_model_that_raises_on_its_fallback_too_does_not_stand_alone() -> None:
+@pytest.mark.parametrize("error", [InferenceFailed("model", "id"), ContractBroken("model", "id", "no rows")])
+def test_what_goes_wrong_there_for_another_reason_than_memory_is_told_as_it_is(error: MoorageError) -> None:
     core = carded()
     on_a_card(core)
     core.ask(1)
     run_out(core, 1)
     core.up()
     core.loaded(UNDERSTUDY)
-    assert core.fail(2) == ["fail 1: OutOfMemory"]
-    assert "on cpu: inference failed in model 'model', error id id" in error_of(core).message
+    core.send(events.RunFailed(2, error))
+    assert error_of(core) is error
+    assert counted(core) == Counts(out_of_memory=1, oom_fallback=1)
+
+
+def test_who_kills_workers_there_is_told_so() -> None:
+    core = carded()
+    on_a_card(core)
+    core.ask(1)
+    run_out(core, 1)
+    core.up()
+    core.loaded(UNDERSTUDY)
+    for _ in range(2):
+        core.lose()
+        core.recover()
+        assert core.loaded(UNDERSTUDY) == ["execute 1"]
+    assert core.lose()[0] == "fail 1: WorkerLost"
+    assert counted(core).oom_refused == 0
+
+
+def test_what_turns_out_too_large_for_the_fallback_found_no_memory_anywhere() -> None:
+    core = carded()
+    on_a_card(core, make_spec(devices=("cuda:0",), fallback="cpu", per_row=10))
+    core.ask(1, rows=4)
+    run_out(core, 1)
+    core.up()
+    assert core.loaded(UNDERSTUDY, weights_bytes=70) == [f"unload {UNDERSTUDY} on cpu"]
+    core.unloaded(UNDERSTUDY)
+    assert "found no memory on cuda:0; on cpu: " in error_of(core).message
+    assert counted(core).oom_refused == 1
+
+
+def test_a_request_is_not_counted_twice_among_what_waits_in_all_queues() -> None:
+    core = Core(Limits(min_residency_s=0.0, max_waiting_rows=1), MOORAGE, **{"cuda:0": 100, "cpu": 100})
+    core.resident(make_spec("pinned", weights=95, devices=("cuda:0",), share=SharePolicy(pinned=True)))
+    core.register(make_spec(devices=("cuda:0",), fallback="cpu", loading=Loading.ON_DEMAND))
+    assert core.ask(1) == ["start cpu"]
 
 
 def test_its_deadline_and_its_caller_s_leaving_find_it_there() -> None:

@@ -19,9 +19,8 @@ from tests.support.toy_models import write_python_model, write_simulated_model
 CARD = "cuda:0"
 IDLE = ("idle", "other_idle")
 
-# Texts that begin with "large" find no memory on a card, those with "huge" nowhere, and "large wrong" is no text for the
-# host. Says where it was computed, and how
-# many buffers of failed runs are still there, though it keeps the exceptions.
+# Texts that begin with "large" find no memory on a card, those with "huge" nowhere; "large wrong" fails on the host.
+# Says where it was computed, and how many buffers of failed runs are still there, though it keeps the exceptions.
 _PICKY = """
     import weakref
     import torch

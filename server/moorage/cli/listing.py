@@ -46,6 +46,7 @@ class Row:
     restores: int = 0
     preemptions: int = 0
     out_of_memory: int = 0
+    oom_alone: int = 0
     oom_evicted: int = 0
     oom_halved: int = 0
     oom_other_device: int = 0

@@ -91,7 +91,9 @@ class Runs:
         lease = device.budget.acquire(model.semaphore.owner, LeaseKind.WORKSPACE, workspace_bytes, model.semaphore)
         assert lease is not None, f"{model.key}: no room for {workspace_bytes} bytes"
         self._state.last_run_id += 1
-        instance = _free_instance(model) if model.runs else 0
+        instance = 0
+        if model.runs:
+            instance, model.beside_s = _free_instance(model), now
         run = Run(self._state.last_run_id, model.key, model.worker, tuple(entries), rows, lease, now, step, instance)
         model.runs.append(run)
         self._state.runs[run.run_id] = run

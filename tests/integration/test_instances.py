@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from moorage_client import SyncClient
+from moorage_client import ModelStatus, SyncClient
 from moorage_protocol import inference as pb
 from tests.integration.test_runtimes import write_onnx, write_torch_export, write_torchscript
 from tests.support.calls import Call, Calls, calls_to, output_of, request_of, rows_of
@@ -62,6 +62,31 @@ COUNTING = """
             return {"y": y}
 """
 
+# Finds no memory where another run is under way.
+GREEDY = """
+    import threading
+    import time
+
+    from moorage import Model
+
+    class Greedy(Model):
+        def load(self, context):
+            self.lock = threading.Lock()
+            self.under_way = 0
+
+        def infer(self, inputs, batch):
+            with self.lock:
+                self.under_way += 1
+            try:
+                time.sleep(0.3)
+                if self.under_way > 1:
+                    raise MemoryError
+                return {"y": inputs["x"] * 2}
+            finally:
+                with self.lock:
+                    self.under_way -= 1
+"""
+
 STEPPED = """
     from moorage import Step, SteppedModel
 
@@ -81,6 +106,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
     write_python_model(models, "meeting", MEETING, max_batch_size=1, top=TWO)
     write_python_model(models, "counting", COUNTING, max_batch_size=1, top=TWO)
     write_python_model(models, "dying", COUNTING, max_batch_size=1, top=TWO + EXPLICIT, extra=DEDICATED)
+    write_python_model(models, "greedy", GREEDY, max_batch_size=1, top=TWO)
     write_python_model(models, "stepped", STEPPED, top=TWO)
     write_simulated_model(models, "gone", run_s=0.3, max_batch_size=1, top=TWO)
     split = "[batching]\nsplit_requests = true\n"
@@ -148,10 +174,24 @@ def test_a_killed_worker_takes_both_along_and_both_are_answered(server: RunningS
     assert {answer[3] for answer in found} == {1.0}
 
 
-def running(server: RunningServer, model: str) -> int:
+def status_of(server: RunningServer, model: str) -> ModelStatus:
     with SyncClient(server.grpc) as client:
-        (status,) = (each for each in client.snapshot().models if each.name == model)
-        return status.running_requests
+        return next(each for each in client.snapshot().models if each.name == model)
+
+
+def running(server: RunningServer, model: str) -> int:
+    return status_of(server, model).running_requests
+
+
+def test_runs_that_find_no_memory_beside_each_other_are_tried_again_one_by_one(
+    server: RunningServer, calls: Calls
+) -> None:
+    assert [answer[0] for answer in answers(ask(calls, "greedy", 1.0, 2.0))] == [2.0, 4.0]
+    counts = status_of(server, "greedy").residency_counts
+    assert counts.oom_alone == counts.out_of_memory > 0
+    assert counts.oom_halved == counts.oom_refused == 0
+    assert [answer[0] for answer in answers(ask(calls, "greedy", 3.0, 4.0, 5.0))] == [6.0, 8.0, 10.0]
+    assert status_of(server, "greedy").residency_counts == counts, "for a while they don't try it again"
 
 
 def test_it_is_unloaded_once_both_runs_have_ended(server: RunningServer, calls: Calls) -> None:

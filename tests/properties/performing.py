@@ -209,13 +209,13 @@ class Performing:
         process.runs[run.run_id] = run
 
     def _in_an_instance(self, process: Process, run: actions.Run) -> None:
-        """No two runs in one; and who may have killed a worker runs beside nobody else of the model."""
+        """No two runs in one; and who is tried again, or may have killed a worker, has none of the model beside it."""
         beside = process.runs_of(run.key)
         assert run.instance in range(self.specs[run.key].instances)
         assert run.instance not in [other.instance for other in beside]
         if beside:
             entries = [entry for other in (run, *beside) for entry in other.entries]
-            assert not any(self.losses[entry.request.request_id] for entry in entries)
+            assert not any(entry.cohort or self.losses[entry.request.request_id] for entry in entries)
 
     def _in_turn(self, run: actions.Run) -> None:
         """A batch is the head of the queue: the highest priority of those who came first."""

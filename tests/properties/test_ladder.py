@@ -13,12 +13,14 @@ from tests.properties.worker_rules import OUT_OF_MEMORY
 from tests.properties.world import World
 from tests.support.scheduling import make_spec
 
-# A run is tried again whole once, halved as often as its rows allow, and likewise on each of the devices.
-MOST_FAILURES = 2 * (1 + 4)
+# A run is tried again whole twice, alone and when others have left, halved as often as its rows allow, and likewise on
+# each of the devices.
+MOST_FAILURES = 2 * (2 + 4)
 
 roomy = st.builds(DeviceLimits, capacity_bytes=st.integers(30, 60), run_slots=st.sampled_from([1, 2, 8]))
 small = st.builds(
     make_spec,
+    instances=st.sampled_from([1, 1, 2]),
     weights=st.integers(1, 8),
     fixed=st.sampled_from([0, 0, 3, 9]),
     max_batch_size=st.sampled_from([1, 4, 8]),
@@ -31,7 +33,7 @@ small = st.builds(
     steps=st.sampled_from([1, 1, 1, 2]),
     state=st.sampled_from([0, 2]),
     offloads=st.booleans(),
-)
+).filter(lambda spec: spec.instances == 1 or spec.simulated.steps == 1)
 
 
 class LadderMachine(SchedulerMachine):

@@ -140,6 +140,7 @@ def _model(message: pb.Model) -> ModelStatus:
             restores=counts.restores,
             preemptions=counts.preemptions,
             out_of_memory=counts.out_of_memory,
+            oom_alone=counts.oom_alone,
             oom_evicted=counts.oom_evicted,
             oom_halved=counts.oom_halved,
             oom_other_device=counts.oom_other_device,

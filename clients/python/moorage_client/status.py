@@ -25,8 +25,9 @@ class ResidencyCounts:
     """How often since the server started: brought in from disk, put out, brought back from host memory, and how
     often a request of the model gave way to work of higher priority, and a run of it found no memory.
 
-    oom_*: what was done about the latter. evicted: idle models made way, and it was tried again whole; halved: it was
-    tried again in halves; other_device, fallback: one request was computed there; refused: one was.
+    oom_*: what was done about the latter. alone: it was tried again whole, with no other run of the model beside it;
+    evicted: idle models made way, and it was; halved: it was tried again in halves; other_device, fallback: one request
+    was computed there; refused: one was.
     """
 
     loads: int
@@ -34,6 +35,7 @@ class ResidencyCounts:
     restores: int
     preemptions: int
     out_of_memory: int = 0
+    oom_alone: int = 0
     oom_evicted: int = 0
     oom_halved: int = 0
     oom_other_device: int = 0

@@ -46,6 +46,7 @@ class Row:
     restores: int = 0
     preemptions: int = 0
     out_of_memory: int = 0
+    oom_alone: int = 0
     oom_evicted: int = 0
     oom_halved: int = 0
     oom_other_device: int = 0
@@ -122,11 +123,13 @@ def _with_understudies(rows: Sequence[Row]) -> list[Row]:
 
 
 def _row_of_understudy(row: Row, understudy: "Understudy") -> Row:
+    """It is ready where its model is, as that brings it in when it is needed; unless it could not be loaded."""
+    ready = row.ready and understudy.state != "failed"
     return Row(
         name=row.name,
         version=understudy.version,
-        state=_MOVING.get(understudy.state, "READY" if row.ready else "UNAVAILABLE"),
-        ready=row.ready,
+        state=_MOVING.get(understudy.state, "READY" if ready else "UNAVAILABLE"),
+        ready=ready,
         reason=understudy.reason,
         device=understudy.device,
         memory_bytes=sum(understudy.leased_bytes.values()),

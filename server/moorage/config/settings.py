@@ -44,7 +44,8 @@ class ServerSettings(Section):
     """Where the server listens and what one caller may ask of it. No HTTP where `http` is None.
 
     max_queue_rows, max_queue_bytes: what may wait for all models together.
-    hang_timeout_s: how long a run may outlive its requests, and an unload may take, before the worker is killed.
+    hang_timeout_s: how long a run may outlive the last of its requests, and an unload may take, before its worker is
+    killed.
     ageing_s: a waiting request rises one level in the order each time this passes.
     min_residency_s: so long a model that came in is not put out again, unless for higher priority.
     footprints: the file in which what was measured of models survives restarts; None: it does not.

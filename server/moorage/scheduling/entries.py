@@ -21,7 +21,7 @@ class Entry:
     priority: its own, or its model's. place: in the order of those who wait: that at which it came in and, from when
     it is taken out of its queue, the one that it had there.
     attempts: workers that died under it. cohort: of a failed run, those who are tried again together, and with nobody
-    else; 0 for who may share a run with anybody.
+    else, nor beside another run of their model; 0 for who may share a run with anybody.
     tried: devices on which it found no memory by itself. made_room: others made way for it once.
     preemptions: how often it gave way. steps: how many it has behind it. kept_bytes: of state after the last one.
     state, host: memory of its state, where it is stepped and has begun. leaving: the state is on its way out; told:
@@ -42,6 +42,11 @@ class Entry:
     host: Lease | None = None
     leaving: Leaving | None = None
     told: bool = False
+
+    @property
+    def stands_alone(self) -> bool:
+        """Whether nothing else of its model may run beside it: it may be at fault, or find no memory just for that."""
+        return bool(self.cohort or self.attempts)
 
     @property
     def has_begun(self) -> bool:

@@ -7,6 +7,7 @@ from moorage.scheduling.budget import DeviceBudget, Lease
 from moorage.scheduling.entries import Entry
 from moorage.scheduling.records import ModelRecord, WorkerState
 from moorage.scheduling.state import DeviceRecord, State
+from moorage.scheduling.timers import RunDue
 
 PLACED = set(ModelState) - {ModelState.UNLOADED, ModelState.FAILED}
 ON_THE_DEVICE = PLACED - {ModelState.OFFLOADED}
@@ -103,6 +104,15 @@ def _check_requests(state: State) -> None:
     assert set(state.entries) <= set(places), f"lost: {set(state.entries) - set(places)}"
     _check_states(state, active)
     _check_pieces(state)
+    _check_forsaken(state)
+
+
+def _check_forsaken(state: State) -> None:
+    """A run that nobody waits for any more has an end, and its process, if need be, with it."""
+    for run in state.runs.values():
+        if not any(map(state.is_open, run.entries)) and state.workers[run.worker].state is WorkerState.UP:
+            ends = any(isinstance(due, RunDue) and due.run_id == run.run_id for due in state.timers)
+            assert ends, f"nobody waits for run {run.run_id} of {run.key}, for ever"
 
 
 def _check_pieces(state: State) -> None:

@@ -1,14 +1,14 @@
 """What becomes of a run that found no memory though the ledger had it: step by step, from what costs least.
 
-Its worker has given back what it had cached. Idle models make way, and it is tried again whole; then in halves, each by
-itself, down to one row; then on another device, or the model's fallback (understudies.py); and only who finds none
-there either is refused.
+Its worker has given back what it had cached. It is tried again whole, with no other run of its model beside it, and
+once more when idle models have made way; then in halves, each by itself, down to one row; then on another device, or
+the model's fallback (understudies.py); and only who finds none there either is refused.
 """
 
 from moorage.domain.errors import MemoryExhausted, MoorageError, OutOfMemory
 from moorage.scheduling.actions import Run
 from moorage.scheduling.candidates import Candidates
-from moorage.scheduling.ceilings import RowCeiling
+from moorage.scheduling.ceilings import RowCeiling, Spacing
 from moorage.scheduling.claims import Claim
 from moorage.scheduling.departures import Departures
 from moorage.scheduling.entries import Entry
@@ -55,17 +55,39 @@ class Ladder:
         model = self._state.models[run.key]
         counts = self._understudies.counts_of(model)
         counts.out_of_memory += 1
-        alive = self._runs.alive(run)
-        if isinstance(error, OutOfMemory) and self._others_make_way(model, run, alive, now):
-            counts.oom_evicted += 1
-            if run.step is None:
-                self._runs.set_apart(alive)
-            self._runs.put_back(run, alive)
+        if isinstance(error, OutOfMemory) and self._is_tried_whole(model, run, now):
             return
         if len(run.entries) > 1:
             counts.oom_halved += 1
         self._runs.failed(run, error, now)
         self._lower_ceiling(model, run.rows, now)
+
+    def _is_tried_whole(self, model: ModelRecord, run: Run, now: float) -> bool:
+        """Whether it is tried again as it was, as it may find memory once nothing else of its model runs, or once idle
+        models have left."""
+        counts, alive = self._understudies.counts_of(model), self._runs.alive(run)
+        if self._had_company(model, run, now) and alive:
+            counts.oom_alone += 1
+        elif self._others_make_way(model, run, alive, now):
+            counts.oom_evicted += 1
+        else:
+            return False
+        if run.step is None:
+            self._runs.set_apart(alive)
+        self._runs.put_back(run, alive)
+        return True
+
+    def _had_company(self, model: ModelRecord, run: Run, now: float) -> bool:
+        """Whether another run of its model was beside it. If so, none is beside another for a while; until one finds no
+        memory by itself either, as then it was not for its company."""
+        if model.spec.instances == 1:
+            return False
+        if any(entry.stands_alone for entry in run.entries) or model.beside_s < run.started_s:
+            model.kept_apart = Spacing()
+            return False
+        if model.kept_apart.allows(now):
+            model.kept_apart.note(now)
+        return True
 
     def _lower_ceiling(self, model: ModelRecord, rows: int, now: float) -> None:
         """A run of so many rows found no memory: for a while the next ones have fewer."""

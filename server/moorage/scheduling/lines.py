@@ -23,7 +23,7 @@ class Lines:
         if model.device is None:
             return
         device = self._state.device_of(model)
-        ready, arriving = self._ready_place(model), self._arriving_place(model)
+        ready, arriving = self._ready_place(model, now), self._arriving_place(model)
         if (model.spec.max_batch_size > 1 or device.returning) and self._gathers(
             model, device, now, could_run=ready is not None
         ):
@@ -67,9 +67,9 @@ class Lines:
         device.gathering[model.key] = None
         return True
 
-    def _ready_place(self, model: ModelRecord) -> float | None:
+    def _ready_place(self, model: ModelRecord, now: float) -> float | None:
         """The best place of its work, if it could have a run or a step now."""
-        if model.state is not ModelState.RESIDENT or (model.runs and not _may_run_beside(model)):
+        if model.state is not ModelState.RESIDENT or (model.runs and not _may_run_beside(model, now)):
             return None
         head = model.queue.head
         if (head is None and not model.active and not model.behind) or not self._state.is_up(model):
@@ -111,12 +111,13 @@ class Lines:
         return min(places, default=None)
 
 
-def _may_run_beside(model: ModelRecord) -> bool:
+def _may_run_beside(model: ModelRecord, now: float) -> bool:
     """Whether a further run may begin beside those under way.
 
-    Not beside requests that a worker died under, nor of these: if one of them kills workers, it takes nobody along.
+    Not beside requests that are tried again, nor of these: if one of them kills workers, it takes nobody along, and one
+    that found no memory finds all there is. Nor for a while where that was enough.
     """
     head = model.queue.head
-    if not model.has_free_instance or head is None or head.attempts:
+    if not model.has_free_instance or head is None or head.stands_alone or not model.kept_apart.allows(now):
         return False
-    return not any(entry.attempts for run in model.runs for entry in run.entries)
+    return not any(entry.stands_alone for run in model.runs for entry in run.entries)

@@ -137,7 +137,7 @@ class Ready:
         room_bytes = min(min(left_bytes, turn.spare_bytes) + first_bytes, own_bytes)
         began = starter.start(model, room_bytes, now, self._joining(device, model))
         if not began and self._goes_on(model, turn):
-            began = starter.start(model, own_bytes, now, lambda entry: model.closing or entry.priority < turn.priority)
+            began = starter.start(model, own_bytes, now, lambda entry: self._may_pass(model, entry, turn))
         if began and model.spec.instances > 1 and model.queue:
             # Another instance may take what is left: its place is found before anybody else is served.
             self._state.touch(model)
@@ -148,6 +148,10 @@ class Ready:
             # It took less than was kept for it: those who were passed over may fit now.
             self._state.stir(device.name)
         return began
+
+    def _may_pass(self, model: ModelRecord, entry: Entry, turn: Turn) -> bool:
+        """Whether a request may begin before the blocked one has its turn."""
+        return model.closing or (entry.priority < turn.priority and not (model.runs and entry.stands_alone))
 
     def _joining(self, device: DeviceRecord, model: ModelRecord) -> Callable[[Entry], bool] | None:
         """Who may share the run of who is first: nobody who stands behind others that are short of memory."""

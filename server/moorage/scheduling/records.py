@@ -71,6 +71,7 @@ class Counts:
     restores: int = 0
     preemptions: int = 0
     out_of_memory: int = 0
+    oom_alone: int = 0
     oom_evicted: int = 0
     oom_halved: int = 0
     oom_other_device: int = 0
@@ -109,6 +110,8 @@ class ModelRecord:
     seconds, workspaces: of its runs, by their rows. ceiling: of the rows of a run, once one has found no memory.
     profiled_on: the kind of device whose profile they began with.
     room_made: how often others make way for its runs that found no memory. behind: those who do just now.
+    beside_s: when a run of its last began beside another. kept_apart: how often they are tried beside each other,
+    though one of them found no memory there.
     understudies: by their devices; understudy_of: whose it is, if it is one.
     rows_vary: in bytes of input. company: callers who are expected back; company_until_s: it could run, and waits for
     them until then.
@@ -168,6 +171,8 @@ class ModelRecord:
     profiled_on: str = ""
     room_made: Spacing = field(default_factory=Spacing)
     behind: set[ModelKey] = field(default_factory=set)
+    beside_s: float = float("-inf")
+    kept_apart: Spacing = field(default_factory=Spacing)
     understudies: dict[str, ModelKey] = field(default_factory=dict)
     understudy_of: ModelKey | None = None
     load_crashes: int = 0

@@ -19,7 +19,7 @@ from moorage.scheduling.prospects import cannot_be_met, needs_a_look
 from moorage.scheduling.records import ModelRecord
 from moorage.scheduling.splitting import split
 from moorage.scheduling.state import State
-from moorage.scheduling.timers import RequestDue
+from moorage.scheduling.timers import RequestDue, RunDue
 from moorage.scheduling.understudies import Understudies
 
 
@@ -232,7 +232,8 @@ class Requests:
             self._give_up_pieces(request_id)
 
     def _leave(self, entry: Entry) -> bool:
-        """Forget a request; whether it waited. A run is not interrupted; a stepped request takes no further step."""
+        """Forget a request; whether it waited. A run is not interrupted, but has not for ever once the last has left; a
+        stepped request takes no further step."""
         del self._state.entries[entry.request.request_id]
         model = self._state.models[entry.request.model]
         self._state.touch(model)
@@ -242,6 +243,9 @@ class Requests:
         waited = entry.leaving is not None
         if model.active.get(entry.request.request_id) is entry and not waited:
             self._drop_state(model, entry)
+        for run in model.runs:
+            if entry in run.entries and not any(map(self._state.is_open, run.entries)):
+                self._state.timers.add_in(self._state.limits.hang_timeout_s, RunDue(run.run_id))
         return waited
 
     def _remove(self, model: ModelRecord, entry: Entry) -> None:

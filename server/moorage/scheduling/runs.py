@@ -16,7 +16,6 @@ from moorage.scheduling.records import ModelRecord
 from moorage.scheduling.requests import Requests
 from moorage.scheduling.splitting import note_computed
 from moorage.scheduling.state import State
-from moorage.scheduling.timers import RunDue
 from moorage.scheduling.turns import Turns
 from moorage.scheduling.workers import Workers
 
@@ -93,18 +92,16 @@ class Runs:
         assert model.worker is not None
         device = self._state.device_of(model)
         self._state.end_first_run(model)
-        last_deadline_s = 0.0
-        for entry in entries:
-            last_deadline_s = max(last_deadline_s, entry.request.deadline_s)
         lease = device.budget.acquire(model.semaphore.owner, LeaseKind.WORKSPACE, workspace_bytes, model.semaphore)
         assert lease is not None, f"{model.key}: no room for {workspace_bytes} bytes"
         self._state.last_run_id += 1
-        instance = _free_instance(model) if model.runs else 0
+        instance = 0
+        if model.runs:
+            instance, model.beside_s = _free_instance(model), now
         run = Run(self._state.last_run_id, model.key, model.worker, tuple(entries), rows, lease, now, step, instance)
         model.runs.append(run)
         self._state.runs[run.run_id] = run
         device.runs += 1
-        self._state.timers.add(last_deadline_s + self._state.limits.hang_timeout_s, RunDue(run.run_id))
         self._state.actions.append(Execute(run))
 
     def finished(self, run_id: int, result: RunResult, now: float) -> None:
@@ -167,7 +164,7 @@ class Runs:
             entry.cohort = self._state.last_cohort
 
     def overdue(self, run_id: int) -> None:
-        """A run goes on long after anybody waits for it. Only the end of its process ends it."""
+        """A run goes on long after the last who waited for it left. Only the end of its process ends it."""
         run = self._state.runs.get(run_id)
         worker = self._state.workers.get(run.worker) if run else None
         if run is not None and worker is not None:

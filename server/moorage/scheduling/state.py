@@ -41,7 +41,7 @@ class Limits:
     max_input_bytes: inputs that share one run.
     max_waiting_rows, max_waiting_bytes: in all queues together.
     max_unload_s: a worker that has not dropped, offloaded or brought back by then what it was told to is killed.
-    hang_timeout_s: likewise one that still computes a run so long after the last deadline in it.
+    hang_timeout_s: likewise one that still computes a run so long after the last of its requests left.
     ageing_s: a request that waits rises one level of priority in the order each time this passes.
     min_residency_s: a model that came in is not put out for so long, unless for higher priority.
     """

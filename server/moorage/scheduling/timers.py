@@ -1,7 +1,7 @@
 """Moments to act at. The core never sleeps: it says when it wants to be called again."""
 
 import heapq
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from moorage.domain.model import ModelKey
@@ -14,7 +14,7 @@ class RequestDue(NamedTuple):
 
 
 class RunDue(NamedTuple):
-    """Long after the last deadline of a run's requests."""
+    """Long after the last of a run's requests was answered or left."""
 
     run_id: int
 
@@ -74,9 +74,14 @@ class Timers:
         self._heap: list[tuple[float, int, Due]] = []
         self._sequence = 0
         self._compact_at = _COMPACT_FROM
+        self._now_s = float("-inf")
 
     def __len__(self) -> int:
         return len(self._heap)
+
+    def __iter__(self) -> Iterator[Due]:
+        """In no particular order. For checks and tests."""
+        return (due for _, _, due in self._heap)
 
     @property
     def next_s(self) -> float | None:
@@ -87,8 +92,13 @@ class Timers:
         self._sequence += 1
         heapq.heappush(self._heap, (at_s, self._sequence, due))
 
+    def add_in(self, seconds: float, due: Due) -> None:
+        """So long after the event that is dealt with: the moment that what is due was last asked for."""
+        self.add(self._now_s + seconds, due)
+
     def take_due(self, now: float) -> list[Due]:
         """Remove and return what is due, earliest first."""
+        self._now_s = now
         if not self._heap or self._heap[0][0] > now:
             return []
         due: list[Due] = []

@@ -6,13 +6,23 @@ and it goes with that.
 
 from dataclasses import replace
 
-from moorage.domain.errors import DeadlineExceeded, MemoryExhausted, MoorageError, OutOfMemory, Preempted
+from moorage.domain.errors import (
+    LoadFailed,
+    MemoryExhausted,
+    ModelNotReady,
+    ModelTooLarge,
+    MoorageError,
+    OutOfMemory,
+)
 from moorage.domain.model import Footprint, Loading, ModelKey, ModelSpec, ModelState, RatePolicy, SharePolicy
 from moorage.scheduling.admission import never_fits, not_ready
 from moorage.scheduling.entries import Entry
 from moorage.scheduling.placement import elsewhere
 from moorage.scheduling.records import Counts, ModelRecord, new_model
 from moorage.scheduling.state import State
+
+# What says that there is no memory elsewhere either, or that the understudy can't be had.
+_NOWHERE = MemoryExhausted | ModelTooLarge | LoadFailed | ModelNotReady
 
 
 class Understudies:
@@ -67,11 +77,10 @@ class Understudies:
         return understudy
 
     def _takes(self, understudy: ModelRecord, entry: Entry, now: float) -> bool:
-        return (
-            not_ready(self._state, understudy) is None
-            and never_fits(self._state, understudy, entry.request.rows) is None
-            and understudy.queue.refusal(entry.request, now) is None
-        )
+        if not_ready(self._state, understudy) or never_fits(self._state, understudy, entry.request.rows):
+            return False
+        full = understudy.queue.refusal(entry.request, now)
+        return full is None or not full.model  # All queues together have room for it: it was admitted to them once.
 
     def _move(self, entry: Entry, understudy: ModelRecord, tried: tuple[str, ...], now: float) -> None:
         """The same request, by its id, waits there from now on: whoever looks for it finds it."""
@@ -85,8 +94,11 @@ class Understudies:
         self._state.touch(understudy)
 
     def as_told(self, entry: Entry, error: MoorageError) -> MoorageError:
-        """What a caller is told whose request found no memory: where it was tried, and what came of it last."""
-        if isinstance(error, DeadlineExceeded | Preempted) or not (entry.tried or isinstance(error, OutOfMemory)):
+        """What a caller is told whose request found no memory anywhere: where it was tried, and what came of it last.
+
+        Whatever else becomes of it where it went is told as it is.
+        """
+        if not isinstance(error, _NOWHERE) or not (entry.tried or isinstance(error, OutOfMemory)):
             return error
         model = self._state.models[entry.request.model]
         device = model.device if model.understudy_of is None else model.spec.devices[0]

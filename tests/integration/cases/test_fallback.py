@@ -19,8 +19,8 @@ from tests.support.toy_models import write_python_model, write_simulated_model
 CARD = "cuda:0"
 IDLE = ("idle", "other_idle")
 
-# Texts that begin with "large" find no memory on a card, those with "huge" nowhere. Says where it was computed, and how
-# many buffers of failed runs are still there, though it keeps the exceptions.
+# Texts that begin with "large" find no memory on a card, those with "huge" nowhere; "large wrong" fails on the host.
+# Says where it was computed, and how many buffers of failed runs are still there, though it keeps the exceptions.
 _PICKY = """
     import weakref
     import torch
@@ -52,6 +52,8 @@ _PICKY = """
         def allocate(self, texts):
             buffer = torch.ones(2**20)
             refused = ("huge",) if self.device == "cpu" else ("large", "huge")
+            if self.device == "cpu" and "large wrong" in texts:
+                raise ValueError("no such text")
             if any(text.startswith(refused) for text in texts):
                 self.failed.append(weakref.ref(buffer))
                 raise MemoryError
@@ -121,6 +123,15 @@ def test_what_finds_none_anywhere_is_refused_alone_and_says_what_was_tried(clien
         _ask(client, "picky", "huge")
     assert _ask(client, "picky", "small", "also small") == [f"{CARD} small 0", f"{CARD} also small 0"]
     assert _status(client, "picky").residency_counts.oom_refused >= 1
+
+
+def test_what_goes_wrong_on_the_host_is_told_as_it_is_and_not_to_be_tried_again(client: SyncClient) -> None:
+    before = _status(client, "picky").residency_counts
+    with pytest.raises(MoorageClientError, match="inference failed in model 'picky', error id ") as failed:
+        _ask(client, "picky", "large wrong")
+    assert failed.value.code == "INTERNAL"
+    after = _status(client, "picky").residency_counts
+    assert (after.oom_fallback, after.oom_refused) == (before.oom_fallback + 1, before.oom_refused)
 
 
 def test_everybody_gets_their_own_answer(server: RunningServer, client: SyncClient) -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from moorage_client import SyncClient
 from moorage_protocol import inference as pb
 from tests.support.calls import Calls, Failure, calls_to, output_of, request_of, rows_of
 from tests.support.polling import eventually
@@ -67,6 +68,17 @@ def test_a_run_that_never_ends_is_ended(server: tuple[RunningServer, Calls, Path
     hung = ask(calls, 1, timeout_s=0.3)
     assert isinstance(hung, Failure)
     assert hung.code == "DEADLINE_EXCEEDED"
+    eventually(lambda: answered(calls, 5), within_s=15, what="the model serves again")
+
+
+def test_a_run_whose_caller_gives_up_is_ended_long_before_the_deadline(
+    server: tuple[RunningServer, Calls, Path],
+) -> None:
+    running, calls, _ = server
+    call = calls.start(request_of("treacherous", rows_of(1)), timeout_s=3600.0)
+    with SyncClient(running.grpc) as client:
+        eventually(lambda: any(model.running_requests for model in client.snapshot().models), what="it runs")
+    call.cancel()
     eventually(lambda: answered(calls, 5), within_s=15, what="the model serves again")
 
 

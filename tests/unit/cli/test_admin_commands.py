@@ -37,8 +37,8 @@ def two_models() -> pb.Snapshot:
         leased_bytes={"workspace": 4 * MIB, "weights": 90 * MIB}, waiting_rows=12, running_requests=3,
         policy=pb.ModelPolicy(priority=1, reserved_bytes=64 * MIB, limit_bytes=2**30, pinned=True),
         residency_counts=pb.ResidencyCounts(loads=1, evictions=7, restores=6, preemptions=2, out_of_memory=4,
-                                            oom_evicted=1, oom_halved=2, oom_other_device=3, oom_fallback=5,
-                                            oom_refused=6),
+                                            oom_alone=8, oom_evicted=1, oom_halved=2, oom_other_device=3,
+                                            oom_fallback=5, oom_refused=6),
         understudies=[
             pb.Understudy(
                 version="2~1", state=pb.MODEL_STATE_LOADING, reason="waiting for memory", device="cpu",
@@ -94,6 +94,7 @@ def test_models_for_machines_keep_their_words(server: Behaviour) -> None:
         "restores": 6,
         "preemptions": 2,
         "out_of_memory": 4,
+        "oom_alone": 8,
         "oom_evicted": 1,
         "oom_halved": 2,
         "oom_other_device": 3,

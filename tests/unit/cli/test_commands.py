@@ -119,6 +119,7 @@ def test_models_of_another_server_for_machines(server: Behaviour) -> None:
             "restores": 0,
             "preemptions": 0,
             "out_of_memory": 0,
+            "oom_alone": 0,
             "oom_evicted": 0,
             "oom_halved": 0,
             "oom_other_device": 0,

@@ -18,7 +18,7 @@ NUMBERS = {
     "residency_counts understudies",
     "ModelPolicy": "priority reserved_bytes limit_bytes pinned",
     "ResidencyCounts": "loads evictions restores preemptions out_of_memory oom_evicted oom_halved oom_other_device "
-    "oom_fallback oom_refused",
+    "oom_fallback oom_refused oom_alone",
     "Understudy": "version state reason device leased_bytes host_bytes waiting_rows running_requests",
     "BrokenModel": "name reason",
     "Device": "name capacity_bytes configured_bytes leased_bytes host_capacity_bytes host_leased_bytes run_slots "

@@ -100,6 +100,10 @@ def keep_running_for_nobody(state: State) -> None:
     del state.entries[2]
 
 
+def compute_for_nobody(state: State) -> None:
+    del state.entries[1]
+
+
 def leave_with_a_state_that_stays(state: State) -> None:
     state.models[STEPPED].active[2].leaving = Leaving.DROP
 
@@ -195,6 +199,7 @@ WAYS: list[Callable[[State], None]] = [
     let_what_waits_leave,
     go_on_without_a_state,
     keep_running_for_nobody,
+    compute_for_nobody,
     leave_with_a_state_that_stays,
     miscount_a_queue,
     miscount_runs,

@@ -5,6 +5,7 @@ from moorage.scheduling.ceilings import FIRST_HOLD_S, MOST_HOLD_S, Spacing
 from moorage.scheduling.records import Counts
 from moorage.scheduling.state import Limits
 from tests.support.core import Core
+from tests.support.instances import with_instances
 from tests.support.out_of_memory import carded, counted, run_out
 from tests.support.scheduling import UNGUARDED, make_spec
 
@@ -118,3 +119,103 @@ def test_those_who_never_leave_hold_it_up_for_a_while_only() -> None:
     run_out(core, 1)
     assert core.wait_until(3.0) == ["kill cpu"]
     assert core.lose() == ["start cpu"]
+
+
+def both_running() -> Core:
+    """Two runs of one request each beside each other, and another that waits."""
+    core = with_instances(2)
+    for number in (1, 2, 3):
+        core.ask(number)
+    return core
+
+
+def test_one_that_had_company_is_tried_again_whole_and_alone() -> None:
+    core = both_running()
+    assert run_out(core, 1) == [], "it waits until the other has ended"
+    assert core.finish(2) == ["succeed 2", "execute 1"]
+    assert core.ask(4) == [], "nobody joins it"
+    assert core.finish(3) == ["succeed 1", "execute 3"]
+    assert counted(core) == Counts(out_of_memory=1, oom_alone=1)
+
+
+def test_so_are_both_where_both_found_none() -> None:
+    core = both_running()
+    assert run_out(core, 1) == []
+    assert run_out(core, 2) == ["execute 1"]
+    assert core.finish(3) == ["succeed 1", "execute 2"]
+    assert core.finish(4) == ["succeed 2", "execute 3"]
+    assert counted(core) == Counts(out_of_memory=2, oom_alone=2)
+
+
+def test_company_that_has_ended_meanwhile_was_company() -> None:
+    core = with_instances(2)
+    core.ask(1)
+    core.now = 1.0
+    core.ask(2)
+    core.now = 2.0
+    core.finish(2)
+    assert run_out(core, 1) == ["execute 1"]
+    assert counted(core) == Counts(out_of_memory=1, oom_alone=1)
+
+
+def test_one_that_was_alone_goes_on_down_the_ladder() -> None:
+    core = with_instances(2)
+    core.ask(1)
+    core.ask(2)
+    core.now = 1.0
+    core.finish(1)
+    core.finish(2)
+    core.now = 2.0
+    core.ask(3)
+    assert run_out(core, 3) == ["fail 3: OutOfMemory"]
+
+
+def test_alone_it_is_tried_once() -> None:
+    core = both_running()
+    run_out(core, 1)
+    core.finish(2)
+    assert run_out(core, 3) == ["fail 1: OutOfMemory", "execute 3"]
+    assert counted(core) == Counts(out_of_memory=2, oom_alone=1, oom_refused=1)
+
+
+def test_halves_run_one_after_the_other() -> None:
+    core = Core(UNGUARDED)
+    core.resident(make_spec(instances=2, max_batch_size=4))
+    for number in range(1, 7):
+        core.ask(number)
+    assert core.finish(1) == ["succeed 1", "execute 3 4 5 6"]
+    assert core.finish(2) == ["succeed 2"]
+    assert run_out(core, 3) == ["execute 3 4 5 6"]
+    assert run_out(core, 4) == ["execute 3 4"]
+    assert core.finish(5) == ["succeed 3 4", "execute 5 6"]
+    core.finish(6)
+    assert counted(core) == Counts(out_of_memory=2, oom_alone=1, oom_halved=1)
+
+
+def test_where_company_was_too_much_there_is_none_for_a_while() -> None:
+    core = both_running()
+    run_out(core, 1)
+    core.finish(2)
+    core.finish(3)
+    core.finish(4)
+    core.ask(5)
+    assert core.ask(6) == [], "the next two would find none either"
+    core.finish(5)
+    core.now = FIRST_HOLD_S
+    assert core.ask(7) == ["execute 7"]
+
+
+def test_where_it_was_not_there_is_company_again() -> None:
+    core = both_running()
+    run_out(core, 1)
+    core.finish(2)
+    run_out(core, 3)
+    assert core.ask(5) == ["execute 5"]
+
+
+def test_higher_priority_runs_beside_nobody_who_is_tried_again() -> None:
+    core = both_running()
+    run_out(core, 1)
+    core.finish(2)
+    assert core.ask(4, priority=1) == []
+    assert core.finish(3) == ["succeed 1", "execute 4"]

@@ -2,7 +2,6 @@ from moorage.domain.errors import ContractBroken
 from moorage.domain.model import Isolation, ModelKey, SharePolicy
 from moorage.scheduling import events
 from moorage.scheduling.state import Limits
-from moorage.scheduling.timers import RunDue
 from tests.support.core import Core
 from tests.support.scheduling import make_request, make_spec
 
@@ -205,16 +204,6 @@ def test_the_line_moves_on_when_its_head_loses_its_worker() -> None:
     assert core.lose("cpu/head/1") == ["execute 3"]
 
 
-def test_a_run_that_outlives_its_requests_costs_the_worker_its_life() -> None:
-    core = Core()
-    core.resident()
-    core.arrive(make_request(1, deadline_s=5.0))
-    assert core.wait_until(6.0) == ["fail 1: DeadlineExceeded"]
-    assert core.wait_until(34.0) == []
-    assert core.wait_until(36.0) == ["kill cpu"]
-    assert core.lose() == ["start cpu"]
-
-
 def test_after_a_crash_requests_are_tried_one_by_one() -> None:
     core = Core()
     core.resident()
@@ -225,12 +214,3 @@ def test_after_a_crash_requests_are_tried_one_by_one() -> None:
     core.recover()
     assert core.loaded() == ["execute 2"]
     assert core.finish(3) == ["succeed 2", "execute 3"]
-
-
-def test_a_run_that_ended_in_time_is_not_chased() -> None:
-    core = Core()
-    core.resident()
-    core.arrive(make_request(1, deadline_s=5.0))
-    core.finish(1)
-    core.scheduler.state.timers.add(100.0, RunDue(1))
-    assert core.wait_until(100.0) == []

@@ -12,6 +12,14 @@ def test_gives_what_is_due_in_order_and_keeps_the_rest() -> None:
     assert (timers.next_s, len(timers)) == (3.0, 1)
 
 
+def test_counts_from_the_moment_that_is_dealt_with() -> None:
+    timers = Timers()
+    timers.take_due(5.0)
+    timers.add_in(2.0, RestartDue("a"))
+    assert timers.next_s == 7.0
+    assert RestartDue("a") in timers
+
+
 def test_few_are_never_looked_through() -> None:
     timers = Timers()
     for number in range(1000):

@@ -4,7 +4,10 @@ from moorage.domain.errors import DeadlineExceeded, MemoryExhausted
 from moorage.domain.model import BatchingPolicy, Loading, ModelKey, ModelState, QueuePolicy, SharePolicy
 from moorage.domain.request import StepResult
 from moorage.scheduling import events
+from moorage.scheduling.policy import MOORAGE
 from moorage.scheduling.records import Counts
+from moorage.scheduling.state import Limits
+from tests.support.core import Core
 from tests.support.out_of_memory import NO_MEMORY, UNDERSTUDY, carded, counted, error_of, on_a_card, run_out
 from tests.support.scheduling import MODEL, make_request, make_spec
 
@@ -74,29 +77,11 @@ def test_a_fallback_that_this_server_does_not_have_or_that_is_too_small_is_none(
         assert "cuda:0" in error_of(core).message
 
 
-def test_where_the_fallback_can_t_be_had_the_caller_is_told_what_was_tried() -> None:
-    core = carded()
-    on_a_card(core)
-    core.ask(1)
-    run_out(core, 1)
-    core.up()
-    assert core.load_failed(UNDERSTUDY) == ["fail 1: OutOfMemory"]
-    told = "a run of 1 rows of model 'model' found no memory on cuda:0; on cpu: failed to load model 'model': broken"
-    assert error_of(core).message == told
-    core.ask(2)
-    core.now += 100.0
-    assert run_out(core, 2) == [f"load {UNDERSTUDY} on cpu"], "it is tried again"
-
-
-def test_a_model_that_raises_on_its_fallback_too_does_not_stand_alone() -> None:
-    core = carded()
-    on_a_card(core)
-    core.ask(1)
-    run_out(core, 1)
-    core.up()
-    core.loaded(UNDERSTUDY)
-    assert core.fail(2) == ["fail 1: OutOfMemory"]
-    assert "on cpu: inference failed in model 'model', error id id" in error_of(core).message
+def test_a_request_is_not_counted_twice_among_what_waits_in_all_queues() -> None:
+    core = Core(Limits(min_residency_s=0.0, max_waiting_rows=1), MOORAGE, **{"cuda:0": 100, "cpu": 100})
+    core.resident(make_spec("pinned", weights=95, devices=("cuda:0",), share=SharePolicy(pinned=True)))
+    core.register(make_spec(devices=("cuda:0",), fallback="cpu", loading=Loading.ON_DEMAND))
+    assert core.ask(1) == ["start cpu"]
 
 
 def test_its_deadline_and_its_caller_s_leaving_find_it_there() -> None:

@@ -1,5 +1,6 @@
 """A model's instances in a worker: lanes and threads of their own over one load, each on its own CUDA stream."""
 
+import asyncio
 import dataclasses
 import socket
 import sys
@@ -30,6 +31,7 @@ from moorage.workers.child.memory import take_own_stream, wait_for_device, wait_
 from moorage.workers.runtimes import BrokenContract, RuntimeOptions
 from moorage.workers.runtimes.simulated import SimulatedRuntime
 from tests.support.one_worker import NAME, OneWorker, python_spec, spec_of, with_worker
+from tests.support.toy_models import ECHO
 
 X = WarmupInput("x", Datatype.FP32, (4,), values=(1, 2, 3, 4))
 KEY = ModelKey("model", 1)
@@ -83,6 +85,57 @@ def test_whichever_fails_the_model_is_refused_and_no_thread_of_it_is_left(tmp_pa
             assert str(failed.error) == "failed to load model 'model': warmup[0] failed: KeyError: 'no such row'"
             assert threads() <= (before or threads())
             before = threads()
+
+    with_worker(use)
+
+
+# Its worker has enough for one instance, and then refuses what is named; until it goes.
+CRAMPED = """
+    import errno
+    import mmap
+    import threading
+    from moorage import Model
+
+    class Cramped(Model):
+        def load(self, context):
+            self.given, self.real = 0, OWNER.NAME
+
+            def refuses_the_second(*arguments):
+                self.given += 1
+                if self.given == 2:
+                    raise OSError(errno.ENOMEM, "Cannot allocate memory")
+                return self.real(*arguments)
+
+            OWNER.NAME = refuses_the_second
+
+        def infer(self, inputs, batch):
+            return {"y": inputs["x"]}
+
+        def unload(self):
+            OWNER.NAME = self.real
+"""
+
+
+@pytest.mark.parametrize(("owner", "name"), [("mmap", "mmap"), ("threading.Thread", "start")])
+def test_a_worker_that_has_no_more_for_a_lane_refuses_the_model_and_serves_the_others(
+    tmp_path: Path, owner: str, name: str
+) -> None:
+    async def use(worker: OneWorker) -> None:
+        await worker.load(python_spec(tmp_path, "echo", ECHO))
+        process = psutil.Process(worker.pool.pids[NAME])
+        before = process.num_fds(), process.num_threads()
+        code = CRAMPED.replace("OWNER", owner).replace("NAME", name)
+        spec = dataclasses.replace(python_spec(tmp_path, "cramped", code), instances=3)
+        worker.pool.load(NAME, ModelKey("cramped", 1), spec)
+        failed = await worker.next(ModelLoadFailed)
+        assert str(failed.error) == "failed to load model 'cramped': OSError: Cannot allocate memory"
+        assert (await worker.answer("echo", np.ones((1, 4), np.float32))).tolist() == [1, 1, 1, 1]
+        for _ in range(100):
+            if (process.num_fds(), process.num_threads()) <= before:
+                break
+            await asyncio.sleep(0.05)
+        else:
+            pytest.fail("its lanes are still open")
 
     with_worker(use)
 

@@ -59,14 +59,14 @@ class Loading:
             for lane in lanes:
                 os.close(lane.segment)
             return Refusal(describe(error, folder), detail_of(error))
-        is_real = message.blueprint.runtime != "simulated"  # what that takes is nowhere but in its table
-        gauges = self._gauges if is_real else Gauges(None)
-        measures_all = message.blueprint.measures_all
-        threads = [
-            LaneThread(message.key, built, lane, self._caches, LaneGauge(gauges, measures_all=measures_all))
-            for lane in lanes
-        ]
-        opened = _open_all(threads, message.blueprint.warmup, folder)
+        threads: list[LaneThread] = []
+        try:
+            threads.extend(self._thread(message, built, lane) for lane in lanes)  # keeps those before one that fails
+            opened = _open_all(threads, message.blueprint.warmup, folder)
+        except BaseException as error:  # no address space for a lane's memory, or no more threads
+            for lane in lanes[len(threads) :]:
+                os.close(lane.segment)
+            opened = Refusal(describe(error, folder), detail_of(error))
         if isinstance(opened, Refusal):
             finish(built.runtime, threads)
             return opened
@@ -76,6 +76,11 @@ class Loading:
         return Loaded(
             message.key, opened.weights_bytes, load_s, stepped, opened.can_offload, opened.warmup_s, opened.peaks
         )
+
+    def _thread(self, message: LoadModel, built: Built, lane: LaneHandles) -> LaneThread:
+        is_real = message.blueprint.runtime != "simulated"  # what that takes is nowhere but in its table
+        gauge = LaneGauge(self._gauges if is_real else Gauges(None), measures_all=message.blueprint.measures_all)
+        return LaneThread(message.key, built, lane, self._caches, gauge)
 
     def _build(self, message: LoadModel) -> Built:
         built = build(message.key, message.blueprint, self._device, self._caches.apply_cap)

@@ -1,6 +1,7 @@
 """The world's half that does what the scheduler decides, and finds fault with it."""
 
 from collections import Counter, defaultdict
+from collections.abc import Sequence
 
 from moorage.domain.errors import DeadlineExceeded, DeadlineUnmeetable, Preempted
 from moorage.domain.model import ModelKey, ModelSpec, ModelState
@@ -218,17 +219,24 @@ class Performing:
             assert not any(entry.cohort or self.losses[entry.request.request_id] for entry in entries)
 
     def _in_turn(self, run: actions.Run) -> None:
-        """A batch is the head of the queue: the highest priority of those who came first."""
-        queue = self.scheduler.state.models[run.key].queue
-        members = run.entries
-        last = max(entry.place for entry in members)
+        """A batch is of the highest priority of those who came first: nobody of its like is passed over for it, and
+        nobody at all for the first in it."""
+        for entry in self.scheduler.state.models[run.key].queue:
+            first = run.entries[0]
+            key = entry.request.batch_key
+            alike = not entry.cohort and key is not None and key == first.request.batch_key
+            self._after(entry, run.entries if alike or first.cohort else run.entries[:1])
+
+    def _after(self, entry: Entry, members: Sequence[Entry]) -> None:
+        """Somebody who still waits stands behind all of these."""
+        queue = self.scheduler.state.models[entry.request.model].queue
+        last = max(member.place for member in members)
         # Age gives nobody a right against higher priority where memory is short.
-        highest = min(entry.priority for entry in members)
-        for entry in queue:
-            assert queue.place_of(entry) >= last or entry.priority > highest, "somebody was passed over"
-            for member in members:
-                same = entry.priority == member.priority
-                assert not same or _turn(member) <= _turn(entry), "an earlier deadline was passed over"
+        highest = min(member.priority for member in members)
+        assert queue.place_of(entry) >= last or entry.priority > highest, "somebody was passed over"
+        for member in members:
+            same = entry.priority == member.priority
+            assert not same or _turn(member) <= _turn(entry), "an earlier deadline was passed over"
 
     def _begin_step(self, process: Process, run: actions.Run, step: actions.StepPlan) -> None:
         fresh = (*step.starting, *step.resuming)

@@ -42,9 +42,10 @@ def models(shared_server: SharedServer) -> Iterator[None]:
 
 @pytest.fixture(scope="module", autouse=True)
 def bystander(shared_server: SharedServer, models: None) -> Iterator[None]:
-    """One for all bursts together: so many calls have a 99th percentile."""
+    """One for all bursts together: so many calls have a 99th percentile. The after-check is for when it has ended."""
     with sentinel(shared_server.server.grpc, "neighbour"):
         yield
+    after_check(shared_server.server, shared_server.calls, shared_server.baseline)
 
 
 def _normal(calls: Calls) -> list[Call]:
@@ -54,6 +55,13 @@ def _normal(calls: Calls) -> list[Call]:
 def _check_normal(normal: list[Call]) -> None:
     for number, call in enumerate(normal):
         check_own_rows(call.outcome(), [float(number), 7.0])
+
+
+def _check_at_rest(shared: SharedServer) -> None:
+    """The server serves, and has nothing left to do for the model."""
+    assert shared.calls.is_ready()
+    assert "waiting" not in shared.calls.index()["mirror"].reason
+    eventually(lambda: not shared.running_requests("mirror"), within_s=1.0, what="nothing runs")
 
 
 @pytest.mark.parametrize("seed", range(_SEEDS))
@@ -72,7 +80,7 @@ def test_those_who_leave_cost_nobody_anything(shared_server: SharedServer, seed:
     failed = calls.failure(_ODD[seed % len(_ODD)])
     assert failed.code == "INVALID_ARGUMENT", failed
     _check_normal(_normal(calls))
-    after_check(shared_server.server, calls, shared_server.baseline)
+    _check_at_rest(shared_server)
 
 
 def test_who_can_not_be_judged_is_refused_alone(shared_server: SharedServer) -> None:
@@ -87,7 +95,7 @@ def test_who_can_not_be_judged_is_refused_alone(shared_server: SharedServer) -> 
         assert failed.code == "INVALID_ARGUMENT", failed
     _check_normal(normal)
     _check_normal(more)
-    after_check(shared_server.server, calls, shared_server.baseline)
+    _check_at_rest(shared_server)
 
 
 def test_nothing_is_left_when_all_have_gone(shared_server: SharedServer) -> None:
@@ -97,4 +105,4 @@ def test_nothing_is_left_when_all_have_gone(shared_server: SharedServer) -> None
         call.cancel()
     eventually(lambda: "waiting" not in calls.index()["mirror"].reason, within_s=2.0, what="nobody waits")
     _check_normal(_normal(calls))
-    after_check(shared_server.server, calls, shared_server.baseline)
+    _check_at_rest(shared_server)

@@ -60,7 +60,7 @@ def _check_good(values: list[float], under_way: list[Call]) -> None:
     assert runs <= 1 + culprits * 2 * math.ceil(math.log2(_TOGETHER)), "of halves: two at each level"
 
 
-@pytest.mark.parametrize("at", range(_TOGETHER))
+@pytest.mark.parametrize("at", [0, 3, 5])
 def test_of_eight_in_one_window_only_the_poisoned_one_fails(judge: SharedServer, at: int) -> None:
     """And those of another shape or datatype go apart, or are refused alone."""
     calls = judge.calls
@@ -75,7 +75,7 @@ def test_of_eight_in_one_window_only_the_poisoned_one_fails(judge: SharedServer,
     assert other.outcome().code == "INVALID_ARGUMENT"
 
 
-@pytest.mark.parametrize("culprits", [(0, 5), (2, 3), (0, 1, 2, 3, 4)], ids=str)
+@pytest.mark.parametrize("culprits", [(0, 5), (0, 1, 2, 3, 4)], ids=str)
 def test_several_culprits(judge: SharedServer, culprits: tuple[int, ...]) -> None:
     values = [_POISON if number in culprits else float(number) for number in range(_TOGETHER)]
     _check_good(values, [judge.calls.start(request_of("judge", rows_of(value))) for value in values])

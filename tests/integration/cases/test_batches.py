@@ -22,8 +22,8 @@ from tests.support.worker_processes import kill, load_alone
 
 # `make soak` asks for twenty times as many.
 _TIMES = int(os.environ.get("MOORAGE_TEST_EXAMPLES", "2000")) // 2000
-_EXAMPLES = 60 * max(1, _TIMES)
-_DEATHS = 3 * max(1, _TIMES)  # each takes two starts of a worker
+_EXAMPLES = 11 * max(1, _TIMES)  # of each kind
+_DEATHS = 2 * max(1, _TIMES)  # each takes two starts of a worker
 _LONG_S = 30.0
 
 
@@ -136,8 +136,9 @@ def _check(kind: Kind, asked: Sequence[Wish], outcomes: Sequence[Any]) -> None:
             check_own_rows(outcome, wish.values(number), kind.most_rows)
 
 
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
 @settings(max_examples=_EXAMPLES, deadline=None)
-@given(wishes(1), st.sampled_from(KINDS))
+@given(asked=wishes(1))
 def test_each_gets_its_own_rows_or_its_own_error(shared_server: SharedServer, asked: list[Wish], kind: Kind) -> None:
     calls = shared_server.calls
     calls.load(kind.name)

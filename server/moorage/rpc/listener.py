@@ -19,6 +19,7 @@ from moorage_protocol.services import INFERENCE_METHODS, INFERENCE_SERVICE
 
 _KEEPALIVE_TIME_MS = 20_000
 _KEEPALIVE_TIMEOUT_MS = 20_000
+_MOST_UNTAKEN_CALLS = 10_000  # some 11 KiB each
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +52,9 @@ class Listener:
                 ("grpc.keepalive_time_ms", _KEEPALIVE_TIME_MS),
                 ("grpc.keepalive_timeout_ms", _KEEPALIVE_TIMEOUT_MS),
                 ("grpc.http2.ping_timeout_ms", _KEEPALIVE_TIMEOUT_MS),  # a minute otherwise, whatever the other says
+                # Of 1,000 calls and more that wait to be taken gRPC would cancel some, then all, whoever asks for what.
+                ("grpc.server.max_pending_requests", _MOST_UNTAKEN_CALLS),
+                ("grpc.server.max_pending_requests_hard_limit", 2 * _MOST_UNTAKEN_CALLS),
                 ("grpc.so_reuseport", 0),  # two servers on one port would take each other's requests unnoticed
             ),
             maximum_concurrent_rpcs=settings.max_concurrent_calls,

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from moorage_client import SyncClient
 from tests.support.after_check import Baseline, after_check
 from tests.support.calls import Calls, calls_to, request_of, rows_of
 from tests.support.polling import eventually
@@ -67,6 +68,11 @@ class SharedServer:
     models: Path
     calls: Calls
     baseline: Baseline
+
+    def running_requests(self, model: str) -> int:
+        """How many of a model's are being computed."""
+        with SyncClient(self.server.grpc) as client:
+            return next(entry.running_requests for entry in client.snapshot().models if entry.name == model)
 
 
 def write_models(root: Path) -> None:

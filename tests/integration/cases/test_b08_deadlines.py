@@ -1,5 +1,6 @@
 """B08: callers that give up use nothing up. What has expired is not computed, and the next call is served at once."""
 
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -8,9 +9,9 @@ import pytest
 
 from tests.integration.cases.conftest import RUN_BYTES, WEIGHTS_BYTES, WITH_MEMORY, SharedServer, small_server, trial_of
 from tests.integration.cases.ledger import Ledger, ledger_watched
-from tests.support.calls import Calls, Failure, request_of, rows_of
+from tests.support.calls import Calls, Failure, output_of, request_of, rows_of
 from tests.support.polling import eventually
-from tests.support.toy_models import EXPLICIT, ON_DEMAND, write_simulated_model
+from tests.support.toy_models import EXPLICIT, ON_DEMAND, write_python_model, write_simulated_model
 
 _MILLISECONDS = 1000
 _BY_DEADLINE = 200
@@ -21,14 +22,34 @@ _LONG_S = 3.0
 _QUEUE = "[scheduling]\nmax_queue_rows = 8\n"
 
 
+_HASTY = 1.0
+# Takes half a second, and answers with how many rows of hasty callers it has computed.
+_COUNTS = """
+    import time
+    from moorage import Model
+
+    class Counts(Model):
+        def load(self, context):
+            self.hasty = 0
+
+        def infer(self, inputs, batch):
+            time.sleep(0.5)
+            self.hasty += int((inputs["x"][:, 0] == 1).sum())
+            return {"y": inputs["x"] * 0 + self.hasty}
+"""
+
+
 @pytest.fixture(scope="module", autouse=True)
 def models(shared_server: SharedServer) -> Iterator[None]:
     root, calls = shared_server.models, shared_server.calls
     extra = WITH_MEMORY + _QUEUE
     write_simulated_model(root, "half_a_second", run_s=_RUN_S, max_batch_size=1, top=EXPLICIT, extra=extra)
-    calls.load("half_a_second")
+    write_python_model(root, "counts", _COUNTS, max_batch_size=1, top=EXPLICIT, extra=_QUEUE)
+    for name in ("half_a_second", "counts"):
+        calls.load(name)
     yield
-    calls.unload("half_a_second")
+    for name in ("half_a_second", "counts"):
+        calls.unload(name)
     calls.unload("waking")  # it holds memory that other trials don't know of
 
 
@@ -50,7 +71,7 @@ def _hasty(calls: Calls, model: str) -> list[Failure]:
     """How calls end that are given a tenth of the time that they would take, 250 of them."""
     parameter: dict[str, bool | int | float | str] = {"timeout": 50 * _MILLISECONDS}
     under_way = [calls.start(request_of(model, rows_of(1)), 0.05) for _ in range(_BY_DEADLINE)]
-    under_way += [calls.start(request_of(model, rows_of(1), parameters=parameter)) for _ in range(_BY_PARAMETER)]
+    under_way += [calls.start(request_of(model, rows_of(_HASTY), parameters=parameter)) for _ in range(_BY_PARAMETER)]
     outcomes = [call.outcome() for call in under_way]
     failures = [outcome for outcome in outcomes if isinstance(outcome, Failure)]
     assert len(failures) == len(outcomes)
@@ -117,6 +138,28 @@ def _try_hasty_callers_of_memory(calls: Calls, ledger: Ledger) -> None:
     assert not isinstance(busy.outcome(), Failure)
     assert max(busy.seconds, patient.seconds) < _LONG_S + 0.5
     assert (_runs(calls, "hungry"), ledger.counts()["hungry"].loads) == (1, 1)
+
+
+def test_what_has_expired_is_not_computed(watched: SharedServer) -> None:
+    """Row by row: only what had begun in time. And of a model that is known to take longer nothing is even begun."""
+    calls = watched.calls
+    began_s = time.monotonic()
+    _check_hasty(_hasty(calls, "counts"))
+    seconds = time.monotonic() - began_s
+    computed = _computed(calls)
+    assert computed <= 1 + int(seconds / _RUN_S), "one at a time, while they came"
+    refused = _hasty(calls, "counts")
+    _check_hasty(refused)
+    assert "DEADLINE_CANNOT_BE_MET" in {failed.reason for failed in refused}
+    assert _computed(calls) == computed
+
+
+def _computed(calls: Calls) -> int:
+    """Asked by one who has time, and is served as if nobody else had come."""
+    patient = calls.start(request_of("counts", rows_of(2 * _HASTY)))
+    answer = patient.outcome()
+    assert patient.seconds < 2 * _RUN_S + 0.2, "the run that was under way, and its own"
+    return int(output_of(answer)[0, 0])
 
 
 def _check_hasty(failures: list[Failure]) -> None:

@@ -1,11 +1,9 @@
 """B19: a run that finds no memory fails alone, keeps none, and what used to fit fits afterwards."""
 
-import random
 from collections.abc import Iterator
 
 import pytest
 
-from moorage_client import SyncClient
 from tests.integration.cases.conftest import SharedServer
 from tests.support.calls import Call, Calls, Failure, Tensor, output_of, request_of, rows_of
 from tests.support.toy_models import DEDICATED, EXPLICIT, write_python_model
@@ -151,75 +149,3 @@ def test_a_process_whose_device_is_spoilt_is_replaced(watched: SharedServer) -> 
     assert {failed.code for failed in failures} <= {"UNAVAILABLE"}, failures[:2]
     served = calls.start(request_of("spoilt", rows_of(7)))
     assert not isinstance(served.outcome(), Failure)
-
-
-# Every row takes 32 MiB while it runs, of a process that may not have more than 12 of them.
-_TIGHT = """
-    import resource
-    import time
-    import torch
-    from moorage import Model
-
-    ROW_BYTES = 32 * 2**20
-
-    class Tight(Model):
-        def load(self, context):
-            self.limited = False
-
-        def limit(self):
-            with open("/proc/self/statm") as file:
-                used = int(file.read().split()[0]) * resource.getpagesize()
-            limit = used + 12 * ROW_BYTES
-            resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
-            self.limited = True
-
-        def infer(self, inputs, batch):
-            if not self.limited:
-                self.limit()  # not before: the lane's memory counts too
-            space = torch.empty(batch.rows * ROW_BYTES, dtype=torch.uint8)
-            time.sleep(0.005)  # so that the next run fills
-            return {"y": inputs["x"] + 1}
-"""
-
-
-@pytest.fixture
-def tight(shared_server: SharedServer) -> Iterator[None]:
-    extra = "[scheduling]\nmax_queue_rows = 4096\n" + DEDICATED
-    write_python_model(shared_server.models, "tight", _TIGHT, top=EXPLICIT, max_batch_size=16, extra=extra)
-    shared_server.calls.load("tight")
-    yield
-    shared_server.calls.unload("tight")
-
-
-def _out_of_memory(shared: SharedServer) -> int:
-    with SyncClient(shared.server.grpc) as client:
-        model = next(model for model in client.snapshot().models if model.name == "tight")
-    return model.residency_counts.out_of_memory
-
-
-def test_a_process_that_has_no_room_for_whole_batches_serves_everybody_in_smaller_ones(
-    watched: SharedServer, tight: None
-) -> None:
-    """A thousand requests of one row, of which sixteen would share a run: no room for that, but for half of it."""
-    calls, chance, sent = watched.calls, random.Random(4), 0
-    while sent < 1000:
-        burst = min(chance.randint(1, 48), 1000 - sent)
-        under_way = [calls.start(request_of("tight", rows_of(float(sent + number)))) for number in range(burst)]
-        for number, call in enumerate(under_way):
-            outcome = call.outcome()
-            assert not isinstance(outcome, Failure), outcome
-            assert output_of(outcome)[0, 0] == sent + number + 1
-        sent += burst
-    assert 1 <= _out_of_memory(watched) <= 3
-
-
-def test_one_that_can_never_fit_is_refused_and_its_neighbours_are_served(watched: SharedServer, tight: None) -> None:
-    calls = watched.calls
-    before = [calls.start(request_of("tight", rows_of(float(number)))) for number in range(8)]
-    too_large = calls.start(request_of("tight", rows_of(*map(float, range(16)))))
-    behind = [calls.start(request_of("tight", rows_of(float(number)))) for number in range(8)]
-    failed = too_large.outcome()
-    assert isinstance(failed, Failure)
-    assert failed.code == "RESOURCE_EXHAUSTED"
-    for number, call in enumerate([*before, *behind]):
-        assert output_of(call.outcome())[0, 0] == number % 8 + 1

@@ -1,18 +1,15 @@
-"""Bounds of waiting: a full queue refuses at once, a deadline counts while it waits, and who leaves makes room.
+"""Who is served first, who is refused before waiting, and what is there when it is asked for.
 
-B25 and B28, and of B26 what needs no budget of its own.
+Of the kin of B25 and B28, and of B26 what needs no budget of its own.
 """
 
 import time
-from collections import Counter
 
 import pytest
 
-from moorage_client import SyncClient
 from moorage_protocol import inference as pb
 from tests.integration.cases.conftest import SharedServer
-from tests.support.after_check import after_check
-from tests.support.calls import Call, Failure, output_of, request_of, rows_of
+from tests.support.calls import Call, Failure, request_of, rows_of
 from tests.support.polling import eventually
 from tests.support.toy_models import EXPLICIT, SLOW, write_python_model, write_simulated_model
 
@@ -28,47 +25,16 @@ def models(shared_server: SharedServer) -> None:
     write_simulated_model(root, "hungry", top=EXPLICIT, extra='[memory]\nworkspace_per_row = "1 GiB"')
     limited = "[rate_limit]\nrequests_per_s = 2\nburst_s = 2\n"
     write_python_model(root, "limited", SLOW, extra=limited, top=EXPLICIT)
-    many = "[scheduling]\nmax_queue_rows = 2000\n"
-    write_python_model(root, "wide", SLOW, max_batch_size=1, extra=many, top=EXPLICIT)
     shared_server.calls.load("narrow")
-    shared_server.calls.load("wide")
     shared_server.calls.load("limited")
     shared_server.calls.load("hungry")
-
-
-def test_a_full_queue_refuses_at_once_and_says_when_to_come_back(watched: SharedServer) -> None:
-    calls = watched.calls
-    request = request_of("narrow", rows_of(1), parameters={"delay_ms": 300})
-    outcomes = [call.outcome() for call in [calls.start(request) for _ in range(50)]]
-    refused = [outcome for outcome in outcomes if isinstance(outcome, Failure)]
-    assert len(outcomes) - len(refused) == 5, "one runs, four wait"
-    assert {failed.code for failed in refused} == {"RESOURCE_EXHAUSTED"}
-    assert all(failed.retry_after_s for failed in refused)
-    assert max(failed.seconds for failed in refused) < 0.3, "a refusal waited for the model"
-    assert refused[0].figures["limit"] == "4"
-
-
-def test_a_flood_is_refused_and_the_other_model_feels_nothing(watched: SharedServer) -> None:
-    """The sentinel calls it all through. Refusals leave no trace in what the server counts."""
-    calls = watched.calls
-    first = calls.start(request_of("narrow", rows_of(1), parameters={"delay_ms": 1000}))
-    eventually(lambda: _running(watched, "narrow"), what="it runs")
-    filling = [calls.start(request_of("narrow", rows_of(1))) for _ in range(4)]
-    codes: Counter[str] = Counter()
-    while not first.is_done:
-        wave = [calls.start(request_of("narrow", rows_of(1)), 5.0) for _ in range(100)]
-        codes.update(_code(call) for call in wave)
-    assert codes["RESOURCE_EXHAUSTED"] > 200
-    assert set(codes) <= {"RESOURCE_EXHAUSTED", "OK"}
-    assert not [call for call in (first, *filling) if isinstance(call.outcome(), Failure)]
-    eventually(lambda: "waiting" not in calls.index()["narrow"].reason, within_s=1.0, what="nobody waits")
 
 
 def test_who_is_due_first_is_served_first(watched: SharedServer) -> None:
     """Of one model, whoever came first, and by the `timeout` parameter as by the call's own deadline."""
     calls = watched.calls
     first = calls.start(request_of("narrow", rows_of(1), parameters={"delay_ms": 600}))
-    eventually(lambda: _running(watched, "narrow"), what="it runs")
+    eventually(lambda: watched.running_requests("narrow"), what="it runs")
     late = [_due_after(watched, timeout_s) for timeout_s in (25, 15, 20)]
     last = calls.start(request_of("narrow", rows_of(1), parameters={"delay_ms": 50}), 10.0)
     under_way = [first, *late, last]
@@ -98,59 +64,6 @@ def test_more_than_the_rate_limit_is_refused_before_it_waits_and_told_when_to_co
     assert not isinstance(calls.start(request_of("limited", rows_of(1))).outcome(), Failure)
 
 
-def test_a_thousand_that_wait_expire_together(shared_server: SharedServer) -> None:
-    """No sentinel: it would share its process with the thousand."""
-    calls = shared_server.calls
-    before = calls.statistics()["wide"].execution_count
-    first = calls.start(request_of("wide", rows_of(1), parameters={"delay_ms": 3000}))
-    eventually(lambda: _running(shared_server, "wide"), what="it runs")
-    end_s = time.monotonic() + 1.5
-    waiting = []
-    for _ in range(1000):
-        timeout = int((end_s - time.monotonic()) * _MICROSECONDS)
-        waiting.append(calls.start(request_of("wide", rows_of(2), parameters={"timeout": timeout})))
-    last = calls.start(request_of("wide", rows_of(3)))
-    outcomes = [call.outcome() for call in waiting]
-    assert not first.is_done, "at their deadline, not when the model is free"
-    assert {outcome.code for outcome in outcomes} == {"DEADLINE_EXCEEDED"}
-    eventually(lambda: calls.index()["wide"].reason.count("1 rows waiting"), within_s=0.5, what="their places are free")
-    assert not isinstance(first.outcome(), Failure)
-    assert output_of(last.outcome())[0, 0] == 3
-    assert calls.statistics()["wide"].execution_count - before == 2
-    after_check(shared_server.server, calls, shared_server.baseline)
-
-
-def _code(call: Call) -> str:
-    outcome = call.outcome()
-    return outcome.code if isinstance(outcome, Failure) else "OK"
-
-
-def _running(shared: SharedServer, model: str) -> int:
-    with SyncClient(shared.server.grpc) as client:
-        return next(entry.running_requests for entry in client.snapshot().models if entry.name == model)
-
-
-@pytest.mark.parametrize("by", ["timeout parameter", "gRPC deadline"])
-def test_a_deadline_passes_while_the_model_is_busy(watched: SharedServer, by: str) -> None:
-    """At the deadline, not when the model is free; and what has expired is never computed."""
-    calls = watched.calls
-    calls.unload("narrow")
-    calls.load("narrow")  # Nothing is known of its runs, so that nobody is refused for what they took before.
-    before = calls.statistics()["narrow"].execution_count
-    first = calls.start(request_of("narrow", rows_of(1), parameters={"delay_ms": 1000}))
-    timeout: dict[str, bool | int | float | str] = {}
-    if by == "timeout parameter":
-        timeout = {"timeout": int(0.2 * _MICROSECONDS)}
-    hasty = calls.start(request_of("narrow", rows_of(2), parameters=timeout), 30.0 if timeout else 0.2)
-    patient = calls.start(request_of("narrow", rows_of(3)))
-    failed = hasty.outcome()
-    assert failed.code == "DEADLINE_EXCEEDED"
-    assert 0.19 < failed.seconds < 0.6
-    assert not first.is_done
-    assert output_of(patient.outcome())[0, 0] == 3
-    assert calls.statistics()["narrow"].execution_count - before == 2
-
-
 def test_a_deadline_that_can_not_be_met_is_told_at_once_with_the_figures(watched: SharedServer) -> None:
     calls = watched.calls
     calls.unload("narrow")
@@ -171,22 +84,6 @@ def test_a_deadline_that_can_not_be_met_is_told_at_once_with_the_figures(watched
     patient = calls.start(slow, 5.0)
     assert not [call for call in (first, second, patient) if isinstance(call.outcome(), Failure)]
     assert calls.statistics()["narrow"].execution_count - before == 3
-
-
-def test_a_caller_that_goes_leaves_the_queue_at_once(watched: SharedServer) -> None:
-    calls = watched.calls
-    before = calls.statistics()["narrow"].execution_count
-    first = calls.start(request_of("narrow", rows_of(1), parameters={"delay_ms": 800}))
-    waiting = [calls.start(request_of("narrow", rows_of(2))) for _ in range(4)]
-    eventually(lambda: "4 rows waiting" in calls.index()["narrow"].reason, what="four wait")
-    for call in waiting:
-        call.cancel()
-    eventually(lambda: "waiting" not in calls.index()["narrow"].reason, within_s=0.5, what="the queue is empty")
-    assert not first.is_done
-    last = calls.start(request_of("narrow", rows_of(3)))
-    assert output_of(first.outcome())[0, 0] == 1
-    assert output_of(last.outcome())[0, 0] == 3
-    assert calls.statistics()["narrow"].execution_count - before == 2
 
 
 def test_what_can_never_fit_is_refused_with_the_figures(watched: SharedServer) -> None:

@@ -18,6 +18,7 @@ from pathlib import Path
 import numpy as np
 import psutil
 
+from moorage_client import SyncClient
 from moorage_client.channels import Methods
 from tests.integration.load.callers import Answered, call, channels, closed_loop
 from tests.support.calls import Calls, calls_to, output_of, request_of, rows_of
@@ -33,12 +34,18 @@ MOST_ROWS = 16
 # Of the requests: few are urgent, as who is urgent can be only a few.
 PRIORITIES = (1, 3, 3, 3, 4, 5, 5, 5, 5, 5)
 LEAST_GOODPUT = 0.9
+# The bound of the model's queue, which is the default. A request has one row.
+MOST_WAITING_ROWS = 256
+# How much later than its caller's deadline a request may begin. Usually the last one begins 50 ms before it. But gRPC
+# sends how many seconds are left, which count from when the server hears of the call: of the time on its way there,
+# between two busy processes, the server knows nothing.
+_ON_THE_WAY_S = 0.05
 _RECOVERED_WITHIN_S = 1.0
 _MOST_GROWTH_BYTES = 64 * 2**20
 _CAPACITY_S = 4.0
 
 # Takes 40 ms and 1 ms for each row. Counts the rows whose deadline, which is in the row, had passed when their run
-# began: by more than a request may have been on its way, as for the server it begins to count when it has arrived.
+# began by more than a request may have been on its way; and by how much the latest of all had.
 _WORKS = """
     import time
     from moorage import Model
@@ -46,13 +53,17 @@ _WORKS = """
     class Works(Model):
         def load(self, context):
             self.epoch_s = context.parameters["epoch_s"]
-            self.expired = 0
+            self.on_the_way_s = context.parameters["on_the_way_s"]
+            self.expired, self.latest_s = 0, -1000.0
 
         def infer(self, inputs, batch):
             x = inputs["x"].clone()
-            self.expired += int((x[:, 1] + 0.1 < time.monotonic() - self.epoch_s).sum())
+            late_s = time.monotonic() - self.epoch_s - x[:, 1]
+            self.expired += int((late_s > self.on_the_way_s).sum())
+            self.latest_s = max(self.latest_s, float(late_s.max()))
             time.sleep(0.040 + 0.001 * batch.rows)
             x[:, 2] = self.expired
+            x[:, 3] = self.latest_s
             return {"y": x}
 """
 
@@ -62,14 +73,16 @@ class Outcome:
     """What a trial showed.
 
     capacity_per_s: answers per second of callers in closed loops, as many as fill each run. answers: of the flood, that
-    lasted for seconds. expired: requests that were computed though their deadline had passed. after: one request, sent
-    as soon as the flood had ended. grown_bytes: of the server's resident memory. waiting_rows: the most that was seen.
+    lasted for seconds. expired: requests that were computed though their deadline had passed. latest_s: by how much it
+    had passed at most, less than 0 where it was still to come. after: one request, sent as soon as the flood had ended.
+    grown_bytes: of the server's resident memory. waiting_rows: the most that was seen.
     """
 
     capacity_per_s: float
     seconds: float
     answers: Sequence[Answered]
     expired: int
+    latest_s: float
     after: Answered
     grown_bytes: int
     waiting_rows: int
@@ -101,6 +114,7 @@ class Outcome:
             f"p99 of priority 1 is {self.urgent_p99_s:.3f} s": self.urgent_p99_s > WITHIN_S,
             f"it took {self.after.took_s:.2f} s to recover, {self.after.code}": self.after.code != "OK"
             or self.after.took_s > _RECOVERED_WITHIN_S,
+            f"{self.waiting_rows} rows waited": not 0 < self.waiting_rows <= MOST_WAITING_ROWS,
             f"the server grew by {self.grown_bytes} bytes": self.grown_bytes > _MOST_GROWTH_BYTES,
             f"requests ended as {codes}": not codes <= {"OK", "DEADLINE_EXCEEDED", "RESOURCE_EXHAUSTED"},
         }
@@ -110,7 +124,8 @@ class Outcome:
         codes = Counter(answer.code for answer in self.answers)
         return (
             f"capacity {self.capacity_per_s:.0f}/s, offered {self.offered:.2f} times that, goodput {self.goodput:.3f}; "
-            f"priority 1 p99 {self.urgent_p99_s * 1000:.0f} ms; {self.expired} computed too late; {dict(codes)}; "
+            f"priority 1 p99 {self.urgent_p99_s * 1000:.0f} ms; {self.expired} computed too late, "
+            f"the latest began {self.latest_s * 1000:.0f} ms after its deadline; {dict(codes)}; "
             f"at most {self.waiting_rows} rows waited, the server grew by {self.grown_bytes / 2**20:.1f} MiB; "
             f"{self.after.took_s * 1000:.0f} ms after its end an answer"
         )
@@ -119,7 +134,7 @@ class Outcome:
 def measure(folder: Path, seconds: float) -> Outcome:
     """Serve, find the capacity, flood, and see."""
     epoch_s = time.monotonic()
-    extra = f"[parameters]\nepoch_s = {epoch_s}\n"
+    extra = f"[parameters]\nepoch_s = {epoch_s}\non_the_way_s = {_ON_THE_WAY_S}\n"
     write_python_model(folder / "models", MODEL, _WORKS, max_batch_size=MOST_ROWS, extra=extra)
     environment = {"MOORAGE_SERVER__CHECK_INTEGRITY": "false"}
     with running_server(folder / "models", folder, environment=environment) as server, calls_to(server.grpc) as calls:
@@ -135,13 +150,17 @@ async def _measure(server: RunningServer, calls: Calls, epoch_s: float, seconds:
         flood = asyncio.create_task(_flood(opened, epoch_s, TIMES * capacity_per_s, seconds))
         while not flood.done():
             await asyncio.sleep(0.25)
-            reason = (await asyncio.to_thread(calls.index))[MODEL].reason
-            most_rows = max(most_rows, *map(int, [word for word in reason.split() if word.isdigit()] or [0]))
+            most_rows = max(most_rows, await asyncio.to_thread(_waiting_rows, server))
         answers = await flood
         after = await call(opened[0], request_of(MODEL, rows_of(1e9)), 30.0)
         grown_bytes = process.memory_info().rss - base_bytes
-    expired = int(output_of(calls.infer(request_of(MODEL, rows_of(1e9))))[0, 2])
-    return Outcome(capacity_per_s, seconds, answers, expired, after, grown_bytes, most_rows)
+    _, _, expired, latest_s = output_of(calls.infer(request_of(MODEL, rows_of(1e9))))[0].tolist()
+    return Outcome(capacity_per_s, seconds, answers, int(expired), latest_s, after, grown_bytes, most_rows)
+
+
+def _waiting_rows(server: RunningServer) -> int:
+    with SyncClient(server.grpc) as client:
+        return sum(model.waiting_rows for model in client.snapshot().models)
 
 
 async def _capacity(opened: Sequence[Methods]) -> float:

@@ -22,6 +22,7 @@ from moorage.domain.tensor import TensorSpec
 __all__ = [
     "Batch",
     "BatchMember",
+    "InvalidInput",
     "Loadable",
     "Model",
     "ModelContext",
@@ -30,6 +31,13 @@ __all__ = [
     "SteppedModel",
     "TensorSpec",
 ]
+
+
+class InvalidInput(Exception):
+    """To be raised where a caller's data is at fault, and not the model: INVALID_ARGUMENT with this message.
+
+    Of those who share a run only who is at fault is told so: it is tried again in halves, as after any exception.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +106,8 @@ class Loadable:
     A model's runs come one at a time, from one thread; other models of the same worker run beside it. Where model.toml
     says `instances = 2` or more, so many runs come at once, from as many threads, each always from the same: what infer
     changes of the object must then be guarded. All other methods are called while no run is under way.
-    An exception fails the requests of that run with INTERNAL and an error id; its traceback goes to the log.
+    An exception fails the requests of that run with INTERNAL and an error id; its traceback goes to the log. See
+    InvalidInput for what is no fault of the model.
     """
 
     def load(self, context: ModelContext) -> None:

@@ -221,6 +221,15 @@ class InferenceFailed(MoorageError):
         self.detail = detail
 
 
+class InputRefused(MoorageError):
+    """The model finds the data of this request wrong. reason: in its author's words, meant for callers."""
+
+    def __init__(self, model: str, reason: str) -> None:
+        super().__init__(f"model '{model}' refuses the input: {reason}")
+        self.model = model
+        self.reason = reason
+
+
 class ContractBroken(InferenceFailed):
     """The model returned other outputs than it declared, or for another number of rows than it was given; or, for the
     pieces of one request, outputs that can't be put together."""

@@ -100,23 +100,30 @@ class Executed(msgspec.Struct, frozen=True, array_like=True, tag=True):
     reserved_bytes: int | None = None
 
 
-class ExecuteFailed(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """A run or step failed and the worker is well. out_of_memory tells want of memory from a fault of the model.
+class Failure(msgspec.Struct, frozen=True, array_like=True):
+    """What a model raised. detail: the traceback, for the log.
 
-    lane_bytes: what outputs would take of the lane that do not fit there: then it was not the device's memory.
-    broken_contract: how what the model returned differs from what it declared, in our own words; empty otherwise.
+    out_of_memory tells want of memory from a fault of the model. lane_bytes: what outputs would take of the lane that
+    do not fit there: then it was not the device's memory. invalid_input: what the model finds wrong with the data, in
+    its own words. broken_contract: how what it returned differs from what it declared, in ours. Empty otherwise, both.
     """
 
-    run_id: int
-    out_of_memory: bool
     detail: str
-    broken_contract: str = ""
+    out_of_memory: bool = False
     lane_bytes: int = 0
+    invalid_input: str = ""
+    broken_contract: str = ""
+
+
+class ExecuteFailed(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """A run or step failed and the worker is well."""
+
+    run_id: int
+    failure: Failure
 
 
 class SteppedMember(msgspec.Struct, frozen=True, array_like=True):
-    """What a step did for one request. failure: a traceback for the log, of what failed for this request alone.
-    out_of_memory, lane_bytes: see ExecuteFailed.
+    """What a step did for one request. failure: of what failed for this request alone.
 
     A request that is done or has failed leaves no state behind.
     """
@@ -125,9 +132,7 @@ class SteppedMember(msgspec.Struct, frozen=True, array_like=True):
     done: bool
     state_bytes: int
     outputs: tuple[OutputReference, ...] = ()
-    failure: str | None = None
-    out_of_memory: bool = False
-    lane_bytes: int = 0
+    failure: Failure | None = None
 
 
 class Stepped(msgspec.Struct, frozen=True, array_like=True, tag=True):

@@ -11,6 +11,7 @@ import msgspec
 from moorage.domain.errors import (
     ContractBroken,
     InferenceFailed,
+    InputRefused,
     InvalidRequest,
     MemoryExhausted,
     MoorageError,
@@ -29,6 +30,7 @@ from moorage.workers.lane_messages import (
     Executed,
     ExecuteFailed,
     ExecuteStep,
+    Failure,
     FromLane,
     Member,
     OutputReference,
@@ -174,8 +176,7 @@ class Lane:
             case Executed():
                 self._post(RunFinished(message.run_id, self._result(message)))
             case ExecuteFailed():
-                error = self._error(message.out_of_memory, message.detail, message.broken_contract, message.lane_bytes)
-                self._post(RunFailed(message.run_id, error))
+                self._post(RunFailed(message.run_id, self._error(message.failure)))
             case Stepped():
                 results = tuple(map(self._step_result, message.results))
                 # Those who never got there were counted on.
@@ -191,11 +192,7 @@ class Lane:
         return RunResult(self._outputs(message.outputs), *times, message.peak_bytes, message.reserved_bytes)
 
     def _step_result(self, member: SteppedMember) -> StepResult:
-        error = (
-            None
-            if member.failure is None
-            else self._error(member.out_of_memory, member.failure, lane_bytes=member.lane_bytes)
-        )
+        error = None if member.failure is None else self._error(member.failure)
         outputs = self._outputs(member.outputs)
         return StepResult(member.request_id, member.done, member.state_bytes, outputs, error)
 
@@ -211,16 +208,20 @@ class Lane:
             outputs.append(BatchOutput(output.name, Datatype(output.datatype), output.shape, data, output.splits))
         return tuple(outputs)
 
-    def _error(self, out_of_memory: bool, detail: str, broken_contract: str = "", lane_bytes: int = 0) -> MoorageError:
-        error_id = self._report(self.key.name, detail)
-        if lane_bytes:
-            what, room_bytes = f"outputs of a run of model '{self.key.name}'", segment.SEGMENT_BYTES
-            return MemoryExhausted(what, device="shared memory", needed_bytes=lane_bytes, free_bytes=room_bytes)
-        if out_of_memory:
-            return OutOfMemory(f"a run of model '{self.key.name}'")
-        if broken_contract:
-            return ContractBroken(self.key.name, error_id, broken_contract)
-        return InferenceFailed(self.key.name, error_id, detail)
+    def _error(self, failure: Failure) -> MoorageError:
+        """What callers are told. The log has all of it, but for what is a caller's own fault."""
+        name = self.key.name
+        if failure.invalid_input:
+            return InputRefused(name, failure.invalid_input)
+        error_id = self._report(name, failure.detail)
+        if failure.lane_bytes:
+            what, room_bytes = f"outputs of a run of model '{name}'", segment.SEGMENT_BYTES
+            return MemoryExhausted(what, device="shared memory", needed_bytes=failure.lane_bytes, free_bytes=room_bytes)
+        if failure.out_of_memory:
+            return OutOfMemory(f"a run of model '{name}'")
+        if failure.broken_contract:
+            return ContractBroken(name, error_id, failure.broken_contract)
+        return InferenceFailed(name, error_id, failure.detail)
 
 
 def _starting(request: InferenceRequest, inputs: tuple[TensorReference, ...]) -> StartingMember:

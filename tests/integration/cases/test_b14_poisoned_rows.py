@@ -11,12 +11,12 @@ from tests.support.calls import Call, Failure, Tensor, output_of, request_of, ro
 from tests.support.toy_models import EXPLICIT, write_python_model
 
 _TOGETHER = 6
-_POISON = 666.0
+_POISON, _INVALID = 666.0, 667.0
 
 # Answers with how many runs it has had, how many of those failed, and the most rows that a failed one had.
 _JUDGE = """
     import torch
-    from moorage import Model
+    from moorage import InvalidInput, Model
 
     class Judge(Model):
         def load(self, context):
@@ -29,6 +29,8 @@ _JUDGE = """
                 self.failed += 1
                 self.most_rows = max(self.most_rows, batch.rows)
                 raise RuntimeError("secret detail of the model")
+            if (x[:, 0] == 667).any():
+                raise InvalidInput("x: expected anything but 667")
             y = x.clone()
             y[:, 1:4] = torch.tensor([self.runs, self.failed, self.most_rows])
             return {"y": y}
@@ -79,3 +81,11 @@ def test_of_eight_in_one_window_only_the_poisoned_one_fails(judge: SharedServer,
 def test_several_culprits(judge: SharedServer, culprits: tuple[int, ...]) -> None:
     values = [_POISON if number in culprits else float(number) for number in range(_TOGETHER)]
     _check_good(values, [judge.calls.start(request_of("judge", rows_of(value))) for value in values])
+
+
+def test_whose_data_is_at_fault_is_told_so_in_the_words_of_the_author(judge: SharedServer) -> None:
+    values = [0.0, _INVALID, 2.0, _POISON, 4.0, 5.0]
+    outcomes = [call.outcome() for call in [judge.calls.start(request_of("judge", rows_of(value))) for value in values]]
+    failures = {number: failed for number, failed in enumerate(outcomes) if isinstance(failed, Failure)}
+    assert {number: failed.code for number, failed in failures.items()} == {1: "INVALID_ARGUMENT", 3: "INTERNAL"}
+    assert failures[1].message == "model 'judge' refuses the input: x: expected anything but 667"

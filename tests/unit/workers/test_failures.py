@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from moorage.authoring import InvalidInput
 from moorage.workers.child.failures import failure_of, let_go
 from moorage.workers.runtimes import LaneFull
 from moorage.workers.segment import SEGMENT_BYTES
@@ -68,7 +69,7 @@ def test_nothing_survives_that_a_failed_run_had_though_its_exception_is_kept(fai
         try:
             fail()
         except Exception as error:
-            outermost, told = error, failure_of(1, error)
+            outermost, told = error, failure_of(error)
             let_go(error)
         assert "Traceback" in told.detail
         assert SEEN
@@ -85,7 +86,26 @@ def test_one_that_is_its_own_cause_ends_too() -> None:
     let_go(error)
 
 
+class Unspeakable(InvalidInput):
+    def __str__(self) -> str:
+        raise RuntimeError
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (InvalidInput("expected at most 512 tokens, got 600"), "expected at most 512 tokens, got 600"),
+        (InvalidInput(), "InvalidInput"),
+        (InvalidInput("x" * 1000), "x" * 300),
+        (Unspeakable(), "Unspeakable"),
+        (ValueError("no fault of the caller's"), ""),
+    ],
+)
+def test_what_a_model_finds_wrong_with_the_data_is_told_in_its_words(error: Exception, words: str) -> None:
+    assert failure_of(error).invalid_input == words
+
+
 def test_outputs_that_exceed_a_lane_are_no_want_of_the_device() -> None:
-    failed = failure_of(1, LaneFull(SEGMENT_BYTES + 7))
+    failed = failure_of(LaneFull(SEGMENT_BYTES + 7))
     assert (failed.out_of_memory, failed.lane_bytes) == (True, SEGMENT_BYTES + 7)
-    assert failure_of(1, MemoryError()).lane_bytes == 0
+    assert failure_of(MemoryError()).lane_bytes == 0

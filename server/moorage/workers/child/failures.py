@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
-from moorage.workers.lane_messages import ExecuteFailed
+from moorage.authoring import InvalidInput
+from moorage.workers.lane_messages import Failure
 from moorage.workers.runtimes import BrokenContract, LaneFull, is_out_of_memory
 
 _DEVICE_LOST = 71  # EX_OSERR of sysexits.h
@@ -43,15 +44,24 @@ def describe(error: BaseException, folder: Path) -> str:
     return _sendable(f"{name}: {text[:_MAX_REASON]}" if text else name)
 
 
-def failure_of(run_id: int, error: BaseException) -> ExecuteFailed:
+def failure_of(error: BaseException) -> Failure:
     """What the server is told of a run or step that raised."""
-    broken_contract = _sendable(str(error)[:_MAX_REASON]) if isinstance(error, BrokenContract) else ""
-    return ExecuteFailed(run_id, is_out_of_memory(error), detail_of(error), broken_contract, lane_bytes_of(error))
+    return Failure(
+        detail_of(error),
+        out_of_memory=is_out_of_memory(error),
+        lane_bytes=error.size_bytes if isinstance(error, LaneFull) else 0,
+        invalid_input=_words_of(error) if isinstance(error, InvalidInput) else "",
+        broken_contract=_words_of(error) if isinstance(error, BrokenContract) else "",
+    )
 
 
-def lane_bytes_of(error: BaseException) -> int:
-    """What outputs would take of the lane's memory, where that is what was wrong with them; 0 otherwise."""
-    return error.size_bytes if isinstance(error, LaneFull) else 0
+def _words_of(error: BaseException) -> str:
+    """What an exception says, whatever its author made of str; never empty."""
+    try:
+        text = str(error)
+    except Exception:
+        text = ""
+    return _sendable(text[:_MAX_REASON]) or type(error).__name__
 
 
 def let_go(error: BaseException) -> None:

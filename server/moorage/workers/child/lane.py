@@ -196,7 +196,7 @@ class LaneThread(threading.Thread):
         self._caches.wait_for_cap(message.after_cap)
         answer = execute(message)
         # By now nothing here refers to what was computed.
-        self._give_back(ran_out=isinstance(answer, ExecuteFailed) and answer.out_of_memory)
+        self._give_back(ran_out=isinstance(answer, ExecuteFailed) and answer.failure.out_of_memory)
         return answer
 
     def _give_back(self, *, ran_out: bool = False) -> None:
@@ -215,7 +215,7 @@ class LaneThread(threading.Thread):
             return self._compute(message)
         except BaseException as error:  # a model may raise anything, SystemExit too
             self._device_is_lost = is_loss_of_device(error)
-            failed = failure_of(message.run_id, error)
+            failed = ExecuteFailed(message.run_id, failure_of(error))
             let_go(error)
             return failed
 

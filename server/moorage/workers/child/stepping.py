@@ -5,7 +5,7 @@ import traceback
 from collections.abc import Sequence
 
 from moorage.authoring import StartingRequest, Step
-from moorage.workers.child.failures import detail_of, failure_of, lane_bytes_of, let_go
+from moorage.workers.child.failures import failure_of, let_go
 from moorage.workers.child.gauges import LaneGauge, peak_of
 from moorage.workers.child.memory import release_freed_memory, release_what_failed, wait_for_stream
 from moorage.workers.child.outputs import OutputWriter
@@ -18,7 +18,7 @@ from moorage.workers.lane_messages import (
     SteppedMember,
     Suspended,
 )
-from moorage.workers.runtimes import Arrays, BrokenContract, SharedMemory, States, is_loss_of_device, is_out_of_memory
+from moorage.workers.runtimes import Arrays, BrokenContract, SharedMemory, States, is_loss_of_device
 
 # So many steps of a warm-up's request, at most: later ones differ little, and may be many.
 WARMUP_STEPS = 32
@@ -50,7 +50,7 @@ class Stepping:
             return self._compute(message)
         except BaseException as error:  # a model may raise anything, SystemExit too
             self.device_is_lost |= is_loss_of_device(error)
-            failed = failure_of(message.run_id, error)
+            failed = ExecuteFailed(message.run_id, failure_of(error))
             let_go(error)
         self._forget(message.stepping)
         release_freed_memory(self._device)
@@ -166,19 +166,11 @@ class Stepping:
     def _failed(self, request_id: int, error: BaseException) -> SteppedMember:
         self.device_is_lost |= is_loss_of_device(error)
         self._forget((request_id,))
-        out_of_memory = is_out_of_memory(error)
-        failed = SteppedMember(
-            request_id,
-            False,
-            0,
-            failure=detail_of(error),
-            out_of_memory=out_of_memory,
-            lane_bytes=lane_bytes_of(error),
-        )
+        failure = failure_of(error)
         let_go(error)
-        if out_of_memory:
+        if failure.out_of_memory:
             release_what_failed(self._device)
-        return failed
+        return SteppedMember(request_id, False, 0, failure=failure)
 
     def _forget(self, request_ids: Sequence[int]) -> None:
         for request_id in request_ids:

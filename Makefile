@@ -47,7 +47,8 @@ fetch-perf-analyzer: $(PERF_ANALYZER)  ## NVIDIA's load generator; Linux on x86-
 try-perf-analyzer: $(VENV)/.dev
 	@$(MAKE) --no-print-directory fetch-perf-analyzer || echo "No perf_analyzer: its tests are skipped"
 
-test: check fetch-kserve try-perf-analyzer  ## everything that a machine without a GPU can show
+test:  ## everything that a machine without a GPU can show
+	@$(MAKE) --no-print-directory --jobs 2 --output-sync=line check fetch-kserve try-perf-analyzer
 	@$(MAKE) --no-print-directory --jobs 2 --output-sync=target test-unit test-core
 	HF_HUB_OFFLINE=1 $(BIN)/python -m pytest --ignore tests/unit --ignore tests/properties --ignore tests/simulation
 

@@ -50,14 +50,17 @@ try-perf-analyzer: $(VENV)/.dev
 test:  ## everything that a machine without a GPU can show
 	@$(MAKE) --no-print-directory --jobs 2 --output-sync=line check fetch-kserve try-perf-analyzer
 	@$(MAKE) --no-print-directory --jobs 2 --output-sync=target test-unit test-core
-	HF_HUB_OFFLINE=1 $(BIN)/python -m pytest --ignore tests/unit --ignore tests/properties --ignore tests/simulation
+	HF_HUB_OFFLINE=1 $(BIN)/python -m pytest --ignore tests/unit --ignore tests/properties --ignore tests/simulation $(addprefix --ignore ,$(UNTIMED))
 
-# Neither measures time, so that they may run side by side.
+# None of them measures time, so that they may run side by side.
+UNTIMED := tests/integration/test_runtimes.py tests/integration/test_varying_inputs.py tests/integration/cases/test_b40_pickle.py
+
 test-unit: $(VENV)/.dev
 	HF_HUB_OFFLINE=1 $(BIN)/python -m pytest tests/unit --cov --cov-report=term:skip-covered
 
 test-core: $(VENV)/.dev
 	$(BIN)/python -m pytest tests/properties tests/simulation
+	HF_HUB_OFFLINE=1 $(BIN)/python -m pytest $(UNTIMED)
 
 soak: $(VENV)/.dev  ## twenty times as many random worlds, and the trials of memory and load in full; an hour
 	MOORAGE_TEST_EXAMPLES=40000 $(BIN)/python -m pytest tests/properties tests/simulation tests/gpu

@@ -38,3 +38,14 @@ def counted(core: Core) -> Counts:
 def error_of(core: Core) -> MoorageError:
     (error,) = core.errors()
     return error
+
+
+def on_its_fallback() -> Core:
+    """Request 1 found no memory on the card in run 1, and is in run 2, of the model's understudy."""
+    core = carded()
+    on_a_card(core)
+    core.ask(1)
+    run_out(core, 1)
+    core.up()
+    core.loaded(UNDERSTUDY)
+    return core

@@ -5,7 +5,7 @@ import pytest
 from moorage.domain.errors import ContractBroken, InferenceFailed, MoorageError
 from moorage.scheduling import events
 from moorage.scheduling.records import Counts
-from tests.support.out_of_memory import UNDERSTUDY, carded, counted, error_of, on_a_card, run_out
+from tests.support.out_of_memory import UNDERSTUDY, carded, counted, error_of, on_a_card, on_its_fallback, run_out
 from tests.support.scheduling import make_spec
 
 
@@ -25,24 +25,14 @@ def test_where_the_fallback_can_t_be_had_the_caller_is_told_what_was_tried() -> 
 
 @pytest.mark.parametrize("error", [InferenceFailed("model", "id"), ContractBroken("model", "id", "no rows")])
 def test_what_goes_wrong_there_for_another_reason_than_memory_is_told_as_it_is(error: MoorageError) -> None:
-    core = carded()
-    on_a_card(core)
-    core.ask(1)
-    run_out(core, 1)
-    core.up()
-    core.loaded(UNDERSTUDY)
+    core = on_its_fallback()
     core.send(events.RunFailed(2, error))
     assert error_of(core) is error
     assert counted(core) == Counts(out_of_memory=1, oom_fallback=1)
 
 
 def test_who_kills_workers_there_is_told_so() -> None:
-    core = carded()
-    on_a_card(core)
-    core.ask(1)
-    run_out(core, 1)
-    core.up()
-    core.loaded(UNDERSTUDY)
+    core = on_its_fallback()
     for _ in range(2):
         core.lose()
         core.recover()

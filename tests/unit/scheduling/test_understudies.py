@@ -8,7 +8,16 @@ from moorage.scheduling.policy import MOORAGE
 from moorage.scheduling.records import Counts
 from moorage.scheduling.state import Limits
 from tests.support.core import Core
-from tests.support.out_of_memory import NO_MEMORY, UNDERSTUDY, carded, counted, error_of, on_a_card, run_out
+from tests.support.out_of_memory import (
+    NO_MEMORY,
+    UNDERSTUDY,
+    carded,
+    counted,
+    error_of,
+    on_a_card,
+    on_its_fallback,
+    run_out,
+)
 from tests.support.scheduling import MODEL, make_request, make_spec
 
 SPLIT = BatchingPolicy(split_requests=True)
@@ -45,24 +54,14 @@ def test_another_device_of_its_own_comes_first() -> None:
 
 
 def test_an_understudy_is_there_for_the_next_one() -> None:
-    core = carded()
-    on_a_card(core)
-    core.ask(1)
-    run_out(core, 1)
-    core.up()
-    core.loaded(UNDERSTUDY)
+    core = on_its_fallback()
     core.finish(2)
     core.ask(2)
     assert run_out(core, 3) == ["execute 2"]
 
 
 def test_an_understudy_makes_way_like_any_other_model() -> None:
-    core = carded()
-    on_a_card(core)
-    core.ask(1)
-    run_out(core, 1)
-    core.up()
-    core.loaded(UNDERSTUDY)
+    core = on_its_fallback()
     core.finish(2)
     core.register(make_spec("large", weights=95, devices=("cpu",)))
     assert core.load(ModelKey("large", 1)) == [f"unload {UNDERSTUDY} on cpu"]
@@ -152,12 +151,7 @@ def test_its_queue_is_bounded() -> None:
 
 
 def test_a_model_takes_its_understudies_along_once_they_are_done() -> None:
-    core = carded()
-    on_a_card(core)
-    core.ask(1)
-    run_out(core, 1)
-    core.up()
-    core.loaded(UNDERSTUDY)
+    core = on_its_fallback()
     assert core.unload() == [f"unload {MODEL} on cuda:0"]
     assert core.unloaded() == []
     assert core.finish(2) == ["succeed 1", f"unload {UNDERSTUDY} on cpu"]

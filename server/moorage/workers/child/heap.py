@@ -1,7 +1,9 @@
-"""The process's heap, where it is glibc's: given back, and kept out of what is measured."""
+"""The process's heap, where it is glibc's: kept out of what is measured."""
 
 import ctypes
 import os
+
+from moorage.workers.child.memory import release_freed_memory
 
 _M_TOP_PAD = -2
 _M_MMAP_THRESHOLD = -3
@@ -40,16 +42,12 @@ class AsideHeap:
         """Blocks of the heap that nobody can use now."""
         return len(self._holes)
 
-    def give_back(self) -> None:
-        """Return what is free to the system."""
-        self._library.malloc_trim(0)
-
     def keep_out(self) -> None:
         """Give back, and have larger blocks mapped from here on. Blocks take longer then: their pages are new."""
         self._is_out = True
         self._library.mallopt(_M_MMAP_THRESHOLD, _MAPPED_FROM_BYTES)
         self._library.mallopt(_M_TOP_PAD, 0)
-        self.give_back()
+        release_freed_memory("cpu")
         self._withhold_holes()
 
     def let_in(self) -> None:

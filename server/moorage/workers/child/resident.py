@@ -7,6 +7,7 @@ import resource
 from dataclasses import dataclass
 
 from moorage.workers.child.heap import AsideHeap
+from moorage.workers.child.memory import release_freed_memory
 from moorage.workers.child.meters import Taken
 
 _STATUS = "/proc/self/status"
@@ -52,7 +53,7 @@ class ResidentMeter:
         if is_out:
             self._heap.keep_out()
         else:
-            self._heap.give_back()
+            release_freed_memory("cpu")
         with open("/proc/self/clear_refs", "w") as file:
             file.write("5")  # from here on the most resident pages are counted anew: proc(5)
         self._filler = _filled_up(_memory()) if is_out else None

@@ -1,8 +1,8 @@
 """What batching gains, and what it costs a lone caller: `python -m benchmarks.batching`.
 
 Each model stands twice on one server: as it is, and with one request a run. Cells are taken in turn, round after
-round. The server is pinned to the first core and its callers, who ask again when they are answered, to the second.
-Medians over rounds.
+round. The server is pinned to the first core and its callers, who ask again when they are answered, to the second; with
+`--all-cores` neither is, and torch uses as many threads as it does by itself. Medians over rounds.
 """
 
 import argparse
@@ -45,12 +45,13 @@ def write_models(folder: Path) -> None:
         manifest.write_text(text.replace("max_batch_size = 32", "max_batch_size = 1"))
 
 
-def measure(target: str, workload: str, model: str, callers: int, seconds: float) -> Figures:
+def measure(target: str, workload: str, model: str, callers: int, seconds: float, *, all_cores: bool) -> Figures:
     """So many callers for some seconds."""
     command = [sys.executable, "-m", "benchmarks.load", "--target", target, "--workload", workload, "--model", model]
     command += ["--concurrency", str(callers), "--seconds", str(seconds)]
     client = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    pin(client.pid, 1)
+    if not all_cores:
+        pin(client.pid, 1)
     output, _ = client.communicate(timeout=seconds + 120)
     assert client.returncode == 0, "the client failed"
     found = json.loads(output)
@@ -79,6 +80,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=3.0, help="of each cell and round")
     parser.add_argument("--concurrency", type=int, nargs="+", default=[1, 2, 4, 8, 16, 32, 64])
     parser.add_argument("--models", nargs="+", choices=MODELS, default=MODELS)
+    parser.add_argument("--all-cores", action="store_true", help="pin nobody")
     options = parser.parse_args()
     cells = [
         (name, count, model) for name in options.models for count in options.concurrency for model in (name, name + OFF)
@@ -87,16 +89,30 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         write_models(Path(folder))
         server = Server(
-            ["-m", "moorage", "serve", "--models", folder, "--grpc", "127.0.0.1:0", "--http", "off", "--budget", "4GiB"]
+            [
+                "-m",
+                "moorage",
+                "serve",
+                "--models",
+                folder,
+                "--grpc",
+                "127.0.0.1:0",
+                "--http",
+                "off",
+                "--budget",
+                "4GiB",
+            ],
+            all_cores=options.all_cores,
         )
         try:
             for workload, callers, model in cells:  # warm up, unmeasured
-                measure(server.target, workload, model, callers, 0.5)
+                measure(server.target, workload, model, callers, 0.5, all_cores=options.all_cores)
             for _ in range(options.rounds):
                 for workload, callers, model in cells:
-                    results[workload, callers, model].append(
-                        measure(server.target, workload, model, callers, options.seconds)
+                    figures = measure(
+                        server.target, workload, model, callers, options.seconds, all_cores=options.all_cores
                     )
+                    results[workload, callers, model].append(figures)
         finally:
             server.stop()
     Console().print(report(results))

@@ -51,17 +51,18 @@ class Measured(NamedTuple):
 
 
 class Server:
-    """A server process and its tree."""
+    """A server process and its tree, on the first core alone unless it has all of them."""
 
-    def __init__(self, arguments: list[str]) -> None:
+    def __init__(self, arguments: list[str], *, all_cores: bool = False) -> None:
         self._process = subprocess.Popen(
             [sys.executable, *arguments],
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             text=True,
-            env={**os.environ, "OMP_NUM_THREADS": "1"},
+            env=dict(os.environ) if all_cores else {**os.environ, "OMP_NUM_THREADS": "1"},
         )
-        pin(self._process.pid, 0)
+        if not all_cores:
+            pin(self._process.pid, 0)
         assert self._process.stdout is not None
         found = re.search(r"(\S+:\d+)", self._process.stdout.readline())
         assert found is not None, "the server did not say where it listens"

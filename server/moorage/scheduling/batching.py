@@ -13,6 +13,8 @@ from moorage.scheduling.workspaces import Workspaces
 
 # So many at the head of a queue are passed by, to find others for a run.
 _MOST_PASSED_BY = 256
+# By so much what a size of run takes, which was never seen, may be less than lines through others foretell.
+_DOUBT = 1.25
 
 
 def form_batch(
@@ -105,17 +107,30 @@ def halves(entries: Sequence[Entry]) -> tuple[Sequence[Entry], ...]:
     return entries[:-1], entries[-1:]
 
 
-def pays_to_wait(cost_s: Callable[[int], float], waiting: int, expected: int, wait_s: float, rows_each: float) -> bool:
+def pays_to_wait(
+    cost_s: Callable[[int], float],
+    waiting: int,
+    expected: int,
+    wait_s: float,
+    rows_each: float,
+    *,
+    is_known: Callable[[int], bool],
+) -> bool:
     """Whether one run for all takes less, with the wait for those who are expected, than two after each other.
 
     Callers in closed loops that are served in two groups take turns for good: each waits for both runs every time.
     Served together, they wait for each other and for one run. So the shorter of the two is the lower latency and the
     higher throughput (Little's law).
 
-    cost_s: of a run of so many rows. wait_s: until the expected ones have come. rows_each: of a request.
+    cost_s: of a run of so many rows. wait_s: until the expected ones have come. rows_each: of a request. is_known:
+    whether runs of so many rows were seen. What was not is tried where it may pay: two groups of two would never learn
+    what four take, where one row and two tell no more than that it might be twice as much.
     """
     apart_s = cost_s(_rows(waiting, rows_each)) + cost_s(_rows(expected, rows_each))
-    return wait_s + cost_s(_rows(waiting + expected, rows_each)) < apart_s
+    rows = _rows(waiting + expected, rows_each)
+    if not is_known(rows):
+        apart_s *= _DOUBT
+    return wait_s + cost_s(rows) < apart_s
 
 
 def _rows(requests: int, rows_each: float) -> int:

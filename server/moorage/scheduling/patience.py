@@ -59,7 +59,8 @@ class Patience:
         wait_s = max(0.0, model.company.likely_s - now)
         if expected <= 0 or model.company.until_s <= now or model.seconds.is_empty:
             return None
-        pays = pays_to_wait(self._cost_s(model), waiting, expected, wait_s, rows_each)
+        cost_s, is_known = self._cost_s(model), self._is_known(model)
+        pays = pays_to_wait(cost_s, waiting, expected, wait_s, rows_each, is_known=is_known)
         return model.company.until_s if pays else None
 
     def _cost_s(self, model: ModelRecord) -> Callable[[int], float]:
@@ -68,3 +69,8 @@ class Patience:
             return model.seconds.expected_s
         row_bytes = row_bytes_of(model.queue)
         return lambda rows: model.seconds.expected_s(rows, row_bytes)
+
+    def _is_known(self, model: ModelRecord) -> Callable[[int], bool]:
+        """Whether runs of about so many such rows were seen at least twice: the first may have had to set things up."""
+        row_bytes = row_bytes_of(model.queue) if model.rows_vary else 0
+        return lambda rows: model.seconds.error(rows, row_bytes) is not None

@@ -1,5 +1,8 @@
 """Models that could run, and wait for company: when, for how long, and when not."""
 
+import math
+from collections.abc import Mapping, Sequence
+
 import pytest
 
 from moorage.domain.model import BatchingPolicy
@@ -30,6 +33,10 @@ def cost_s(rows: int) -> float:
     return FIXED_S + PER_ROW_S * rows
 
 
+def known(rows: int) -> bool:
+    return rows > 0
+
+
 @pytest.mark.parametrize(
     ("waiting", "expected", "wait_s", "pays"),
     [
@@ -40,15 +47,51 @@ def cost_s(rows: int) -> float:
     ],
 )
 def test_waiting_pays_as_long_as_a_second_run_would_add(waiting: int, expected: int, wait_s: float, pays: bool) -> None:
-    assert pays_to_wait(cost_s, waiting, expected, wait_s, 1.0) is pays
+    assert pays_to_wait(cost_s, waiting, expected, wait_s, 1.0, is_known=known) is pays
 
 
 def test_nothing_is_gained_where_cost_is_by_the_row() -> None:
-    assert not pays_to_wait(float, 4, 4, 0.1, 1.0)
+    assert not pays_to_wait(float, 4, 4, 0.1, 1.0, is_known=known)
+
+
+def test_a_size_that_never_ran_is_tried_unless_that_costs_much() -> None:
+    assert pays_to_wait(float, 4, 4, 0.1, 1.0, is_known=lambda rows: rows != 8)
+    assert not pays_to_wait(float, 4, 4, 2.1, 1.0, is_known=lambda rows: rows != 8)
 
 
 def test_requests_of_several_rows_cost_as_such() -> None:
-    assert pays_to_wait(cost_s, 1, 1, 5.9, 4.0)
+    assert pays_to_wait(cost_s, 1, 1, 5.9, 4.0, is_known=known)
+
+
+def test_two_groups_become_one_though_two_rows_take_twice_as_long_as_one() -> None:
+    """One row and two foretell that four take as long as two runs of two; they take half of that."""
+    sizes = sizes_of_runs((15.5, 25.2, 45.5, 50.7), {1: 5.0, 2: 10.5, 3: 11.0, 4: 11.5}, runs=40)
+    assert sizes[-20:] == [4] * 20
+
+
+def sizes_of_runs(starts_s: Sequence[float], took_s: Mapping[int, float], runs: int) -> list[int]:
+    """Of the first so many runs. Callers begin at these times, and come back LAG_S / 10 after each answer."""
+    core = Core()
+    core.resident(make_spec(max_batch_size=8))
+    sizes: list[int] = []
+    arrivals, ends_s, request_id = list(starts_s), math.inf, 0
+    while len(sizes) < runs:
+        wake_s = core.scheduler.next_wake_s or math.inf
+        core.now = min(ends_s, wake_s, *arrivals)
+        if core.now in arrivals:
+            arrivals.remove(core.now)
+            request_id += 1
+            decided = core.ask(request_id)
+        elif core.now == ends_s:
+            arrivals += [core.now + LAG_S / 10] * sizes[-1]
+            ends_s = math.inf
+            decided = core.finish(len(sizes))
+        else:
+            decided = core.send(events.TimeReached())
+        for executed in (each for each in decided if each.startswith("execute")):
+            sizes.append(len(executed.split()) - 1)
+            ends_s = core.now + took_s[sizes[-1]]
+    return sizes
 
 
 def test_a_lone_caller_never_waits() -> None:

@@ -63,12 +63,12 @@ test-core: $(VENV)/.dev
 	HF_HUB_OFFLINE=1 $(BIN)/python -m pytest $(UNTIMED)
 
 soak: $(VENV)/.dev  ## twenty times as many random worlds, and the trials of memory and load in full; an hour
-	MOORAGE_TEST_EXAMPLES=40000 $(BIN)/python -m pytest tests/properties tests/simulation tests/gpu
+	TEST_EXAMPLES=40000 $(BIN)/python -m pytest tests/properties tests/simulation tests/gpu
 	HF_HUB_OFFLINE=1 $(BIN)/python -m tests.integration.memory.six_models
 	HF_HUB_OFFLINE=1 $(BIN)/python -m tests.integration.memory.preemption long
 	HF_HUB_OFFLINE=1 $(BIN)/python -m tests.integration.load.overload
 	HF_HUB_OFFLINE=1 $(BIN)/python -m tests.integration.load.fair_shares
-	HF_HUB_OFFLINE=1 MOORAGE_TEST_EXAMPLES=40000 $(BIN)/python -m pytest tests/integration/cases/test_batches.py --timeout 1800
+	HF_HUB_OFFLINE=1 TEST_EXAMPLES=40000 $(BIN)/python -m pytest tests/integration/cases/test_batches.py --timeout 1800
 
 bench: $(VENV)/.dev  ## beside a raw grpc.aio server, the core alone, and priorities; ten minutes
 	$(BIN)/python -m benchmarks.hot_path

@@ -15,5 +15,5 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # `make test` tries the same examples for everybody: a failure is a change's own. `make soak` looks for new ones.
 settings.register_profile("same", derandomize=True)
-if "MOORAGE_TEST_EXAMPLES" not in os.environ:
+if "TEST_EXAMPLES" not in os.environ:
     settings.load_profile("same")

@@ -23,7 +23,7 @@ def test_all_is_well_on_a_card() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-@pytest.mark.skipif("MOORAGE_TEST_EXAMPLES" not in os.environ, reason="half a minute, for `make soak`")
+@pytest.mark.skipif("TEST_EXAMPLES" not in os.environ, reason="half a minute, for `make soak`")
 @pytest.mark.timeout(260)
 def test_the_same_checks_work_on_a_cpu() -> None:
     done = _run("--device", "cpu", "--scale", "0.01", limit_s=240)

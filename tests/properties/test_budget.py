@@ -21,7 +21,7 @@ from hypothesis.stateful import (
 from moorage.scheduling.budget import EXECUTION_KINDS, DeviceBudget, Lease, LeaseKind, Want, acquire_all
 from moorage.scheduling.semaphore import MemorySemaphore
 
-EXAMPLES = int(os.environ.get("MOORAGE_TEST_EXAMPLES", "2000"))
+EXAMPLES = int(os.environ.get("TEST_EXAMPLES", "2000"))
 
 sizes = st.integers(0, 40)
 kinds = st.sampled_from(LeaseKind)

@@ -17,7 +17,7 @@ from tests.properties.world import World
 from tests.support.scheduling import make_request
 
 # `make soak` asks for more.
-EXAMPLES = int(os.environ.get("MOORAGE_TEST_EXAMPLES", "2000"))
+EXAMPLES = int(os.environ.get("TEST_EXAMPLES", "2000"))
 
 
 class SchedulerMachine(WorkerRules):

@@ -21,7 +21,7 @@ from tests.support.toy_models import DEDICATED
 from tests.support.worker_processes import kill, load_alone
 
 # `make soak` asks for twenty times as many.
-_TIMES = int(os.environ.get("MOORAGE_TEST_EXAMPLES", "2000")) // 2000
+_TIMES = int(os.environ.get("TEST_EXAMPLES", "2000")) // 2000
 _EXAMPLES = 11 * max(1, _TIMES)  # of each kind
 _DEATHS = 2 * max(1, _TIMES)  # each takes two starts of a worker
 _LONG_S = 30.0

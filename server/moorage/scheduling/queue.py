@@ -1,9 +1,9 @@
 """One model's waiting requests: by priority, then the earliest deadline first, within bounds of rows and bytes."""
 
 import heapq
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from operator import attrgetter, itemgetter
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from moorage.domain.errors import QueueFull
 from moorage.domain.model import QueuePolicy
@@ -65,14 +65,22 @@ class ModelQueue:
             return None
         rows, size_bytes = request.rows, request.size_bytes
         if self._classes and (self.rows + rows > policy.max_rows or self.size_bytes + size_bytes > policy.max_bytes):
-            return self.full(request, now)
+            return _full(self._model, self, policy, self._drain, request, now)
         if totals.rows + rows > totals.max_rows or totals.size_bytes + size_bytes > totals.max_bytes:
             return _full("", totals, totals, self._drain, request, now)
         return None
 
-    def full(self, request: InferenceRequest, now: float) -> QueueFull:
-        """That it has no room for a request, and when it will."""
-        return _full(self._model, self, self._policy, self._drain, request, now)
+    def full_for_displaced(
+        self, request: InferenceRequest, newcomer: InferenceRequest, gone: Iterable[Entry], now: float
+    ) -> QueueFull | None:
+        """That it has no room for a request once the newcomer is in and those others are gone; None if it has."""
+        rows, size_bytes = self.rows + newcomer.rows, self.size_bytes + newcomer.size_bytes
+        for entry in gone:
+            rows -= entry.request.rows
+            size_bytes -= entry.request.size_bytes
+        if rows + request.rows <= self._policy.max_rows and size_bytes + request.size_bytes <= self._policy.max_bytes:
+            return None
+        return _full(self._model, _Amount(rows, size_bytes), self._policy, self._drain, request, now)
 
     def left(self, entries: Sequence[Entry], now: float) -> None:
         """Some that were taken out went into a run."""
@@ -182,6 +190,14 @@ class ModelQueue:
 
 
 class _Waiting(Protocol):
+    @property
+    def rows(self) -> int: ...
+
+    @property
+    def size_bytes(self) -> int: ...
+
+
+class _Amount(NamedTuple):
     rows: int
     size_bytes: int
 

@@ -8,6 +8,7 @@ from moorage.domain.errors import (
     MoorageError,
     OutOfMemory,
     Preempted,
+    QueueFull,
 )
 from moorage.domain.model import ModelState
 from moorage.domain.request import InferenceRequest
@@ -88,10 +89,29 @@ class Requests:
         unmeetable = cannot_be_met(model, request, priority, now)
         if unmeetable is not None:
             return unmeetable
-        for entry in leaving:
-            if self._state.is_open(entry):  # unless it went with another piece of its request
-                self.refuse(model, entry, model.queue.full(entry.request, now))
+        if full is not None:
+            self._displace(model, leaving, request, full, now)
         return None
+
+    def _displace(
+        self, model: ModelRecord, leaving: list[Entry], newcomer: InferenceRequest, full: QueueFull, now: float
+    ) -> None:
+        """Refuse those who leave for a newcomer: with it in their stead, the queue is full for each of them.
+
+        Where it is not, as somebody larger had to leave too, they are told what the newcomer would have been.
+        """
+        gone = {entry.request.request_id: entry for entry in leaving}
+        for entry in leaving:
+            if entry.request.piece is not None:
+                gone.update(self._state.split[entry.request.piece.whole.request_id])
+        waited = [entry for entry in gone.values() if entry in model.queue]
+        errors: list[QueueFull] = []  # All of them before the first leaves: an empty queue forgets how fast it drained.
+        for entry in leaving:
+            asked = entry.request if entry.request.piece is None else entry.request.piece.whole
+            errors.append(model.queue.full_for_displaced(asked, newcomer, waited, now) or full)
+        for entry, error in zip(leaving, errors, strict=True):
+            if self._state.is_open(entry):  # unless it went with another piece of its request
+                self.refuse(model, entry, error)
 
     def _priority(self, model: ModelRecord, request: InferenceRequest) -> int:
         """As which it counts: its own or its model's; all alike under a policy that has none."""

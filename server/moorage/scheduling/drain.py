@@ -1,4 +1,4 @@
-"""How fast a queue empties, so that who is refused learns when trying again makes sense."""
+"""How fast a queue empties, or all of them together, so that who is refused learns when trying again makes sense."""
 
 # The rate is taken over the latest departures: at least so many, and at most twice as many.
 DEPARTURES = 32

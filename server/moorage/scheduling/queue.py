@@ -14,13 +14,14 @@ from moorage.scheduling.waiting import WaitingClass
 
 
 class QueueTotals:
-    """What waits in all queues of the server together, and the most that may."""
+    """What waits in all queues of the server together, the most that may, and how fast it gets less."""
 
-    __slots__ = ("max_bytes", "max_rows", "rows", "size_bytes")
+    __slots__ = ("drain", "max_bytes", "max_rows", "rows", "size_bytes")
 
     def __init__(self, max_rows: int, max_bytes: int) -> None:
         self.max_rows = max_rows
         self.max_bytes = max_bytes
+        self.drain = Drain()
         self.rows = 0
         self.size_bytes = 0
 
@@ -67,7 +68,7 @@ class ModelQueue:
         if self._classes and (self.rows + rows > policy.max_rows or self.size_bytes + size_bytes > policy.max_bytes):
             return _full(self._model, self, policy, self._drain, request, now)
         if totals.rows + rows > totals.max_rows or totals.size_bytes + size_bytes > totals.max_bytes:
-            return _full("", totals, totals, self._drain, request, now)
+            return _full("", totals, totals, totals.drain, request, now)
         return None
 
     def full_for_displaced(
@@ -84,11 +85,14 @@ class ModelQueue:
 
     def left(self, entries: Sequence[Entry], now: float) -> None:
         """Some that were taken out went into a run."""
-        if self._classes:
+        totals = self._totals
+        if totals.rows:
             rows = 0
             for entry in entries:
                 rows += entry.request.rows
-            self._drain.left(rows, now)
+            totals.drain.left(rows, now)
+            if self._classes:
+                self._drain.left(rows, now)
 
     @property
     def head(self) -> Entry | None:
@@ -170,8 +174,12 @@ class ModelQueue:
             entries.end()
             self._spare = entries
         self._count(entry, -1)
-        if self._drain.is_known and not self._classes:
-            self._drain.emptied()
+        if not self._classes:
+            if self._drain.is_known:
+                self._drain.emptied()
+            totals = self._totals
+            if not totals.rows and totals.drain.is_known:
+                totals.drain.emptied()
 
     def _count(self, entry: Entry, sign: int) -> None:
         rows, size_bytes = sign * entry.request.rows, sign * entry.request.size_bytes
@@ -213,7 +221,7 @@ class _Bounds(Protocol):
 def _full(
     model: str, waiting: _Waiting, bounds: _Bounds, drain: Drain, request: InferenceRequest, now: float
 ) -> QueueFull:
-    """That what waits leaves no room for a request, and when it will, as fast as the model's queue drains now."""
+    """That what waits leaves no room for a request, and when it will, as fast as it drains now."""
     excess_rows = waiting.rows + request.rows - bounds.max_rows
     excess_bytes = waiting.size_bytes + request.size_bytes - bounds.max_bytes
     if excess_rows > 0:

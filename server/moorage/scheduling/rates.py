@@ -45,10 +45,15 @@ class RateLimit:
     def refusal(self, rows: int, now: float) -> RateLimited | None:
         """Why a request of so many rows can't be taken now; None if it can, and then it is counted."""
         counts = {"requests": 1, "rows": rows}
+        # The unit that lacks longest: who came again when the other one is back would only be refused once more.
+        lacking, longest_s = "", 0.0
         for unit, bucket in self._buckets.items():
             missing_s = bucket.missing_s(counts[unit], now)
-            if missing_s > 0:
-                return RateLimited(self._model, unit=unit, limit_per_s=bucket.per_s, retry_after_s=missing_s)
+            if missing_s > longest_s:
+                lacking, longest_s = unit, missing_s
+        if lacking:
+            per_s = self._buckets[lacking].per_s
+            return RateLimited(self._model, unit=lacking, limit_per_s=per_s, retry_after_s=longest_s)
         for unit, bucket in self._buckets.items():
             bucket.take(counts[unit])
         return None

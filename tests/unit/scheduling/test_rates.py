@@ -31,6 +31,32 @@ def test_rows_are_limited_too_and_a_request_that_is_refused_for_one_counts_for_n
     assert limited(rate, 5, 0.5) is None
 
 
+def test_where_both_lack_the_one_that_lacks_longest_is_told() -> None:
+    rate = RateLimit("m", RatePolicy(requests_per_s=1, rows_per_s=10))
+    assert limited(rate, 100, 0.0) is None
+    error = rate.refusal(10, 0.0)
+    assert error is not None
+    assert (error.unit, error.limit_per_s) == ("rows", 10)
+    assert error.retry_after_s == pytest.approx(10.0)
+    assert limited(rate, 10, 10.0) is None
+    error = rate.refusal(1, 10.0)
+    assert error is not None
+    assert error.unit == "requests"
+    assert error.retry_after_s == pytest.approx(1.0)
+
+
+@given(st.lists(st.tuples(st.floats(0, 3), st.integers(1, 40)), min_size=1, max_size=30))
+def test_who_comes_again_when_told_is_let_through(arrivals: list[tuple[float, int]]) -> None:
+    rate = RateLimit("m", RatePolicy(requests_per_s=1, rows_per_s=10, burst_s=1.5))
+    now = 0.0
+    for pause_s, rows in arrivals:
+        now += pause_s
+        retry_after_s = limited(rate, rows, now)
+        if retry_after_s is not None:
+            now += retry_after_s + 1e-6
+            assert limited(rate, rows, now) is None
+
+
 def test_a_request_of_more_rows_than_the_burst_waits_for_a_full_bucket_and_leaves_a_debt() -> None:
     rate = RateLimit("m", RatePolicy(rows_per_s=10))
     assert limited(rate, 40, 0.0) is None

@@ -133,7 +133,10 @@ def _holders_text(holders: tuple[errors.Held, ...]) -> str:
 
 
 def _quota_subject(error: errors.MoorageError) -> str:
-    if isinstance(error, errors.QueueFull):
+    """Whose bound it is, as QuotaFailure has it; empty where no bound was met."""
+    if isinstance(error, errors.QueueFull) and not error.model:
+        return "server"
+    if isinstance(error, errors.QueueFull | errors.RateLimited):
         return f"model:{error.model}"
     return f"device:{error.device}" if isinstance(error, errors.MemoryExhausted) else ""
 

@@ -104,6 +104,22 @@ def test_figures_can_be_read_by_machines() -> None:
     assert dict(outcome.trailing_metadata)["grpc-retry-pushback-ms"] == "251"
 
 
+@pytest.mark.parametrize(
+    ("error", "subject"),
+    [
+        (errors.QueueFull("m", unit="rows", waiting=9, asked=2, limit=10, retry_after_s=0.25), "model:m"),
+        (errors.QueueFull("", unit="rows", waiting=9, asked=2, limit=10, retry_after_s=0.25), "server"),
+        (errors.RateLimited("m", unit="rows", limit_per_s=5.0, retry_after_s=0.2), "model:m"),
+        (errors.MemoryExhausted("model 'm'", device="cpu", needed_bytes=7, free_bytes=3), "device:cpu"),
+        (errors.OutOfMemory("a run", ("cuda:0", "cpu"), "no"), "device:cpu"),
+    ],
+)
+def test_whose_bound_it_is_can_be_read_by_machines(error: errors.MoorageError, subject: str) -> None:
+    quota = detail_of(outcome_of(error), details.QuotaFailure)
+    assert quota is not None
+    assert [violation.subject for violation in quota.violations] == [subject]
+
+
 def memory_exhausted(*holders: errors.Held) -> dict[str, str]:
     """What machines read of it."""
     error = errors.MemoryExhausted("model 'm'", device="cuda:0", needed_bytes=7, free_bytes=3, holders=holders)

@@ -221,6 +221,10 @@ class InferenceFailed(MoorageError):
         self.detail = detail
 
 
+class DeviceLost(InferenceFailed):
+    """The device failed under the run, and can't be used any more by the process that computed it."""
+
+
 class InputRefused(MoorageError):
     """The model finds the data of this request wrong. reason: in its author's words, meant for callers."""
 

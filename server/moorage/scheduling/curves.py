@@ -9,29 +9,36 @@ _WEIGHT = 0.1
 # One run that was held up says little about the next: it counts as at most so many times what was expected.
 _MOST_TIMES = 3.0
 _CLIPPED_FROM = 4
+_KNOWN_FROM = 3
 
 
 @dataclass(slots=True)
 class _Class:
     """Runs of like size: from a power of two to the next. Means of rows and of seconds.
 
-    error: the mean of by what part they differed from the mean before them.
+    errors: how many of them there are: of all runs but those of a profile, and the first where there was none. error:
+    their mean, by what part runs differed from what was expected of them.
     """
 
     rows: float
     seconds: float
     runs: int = 1
-    error: float | None = None
+    profiled: bool = False
+    errors: int = 0
+    error: float = 0.0
 
     def note(self, rows: int, seconds: float) -> None:
         if self.runs >= _CLIPPED_FROM:
             seconds = min(seconds, _MOST_TIMES * self.seconds)
         self.runs += 1
         weight = max(_WEIGHT, 1 / self.runs)
-        error = abs(seconds / self.seconds - 1) if self.seconds > 0 else 0.0
-        self.error = error if self.error is None else self.error + weight * (error - self.error)
         self.rows += weight * (rows - self.rows)
         self.seconds += weight * (seconds - self.seconds)
+
+    def note_error(self, seconds: float, expected_s: float) -> None:
+        error = abs(seconds / expected_s - 1) if expected_s > 0 else 0.0
+        self.errors += 1
+        self.error += max(_WEIGHT, 1 / self.errors) * (error - self.error)
 
 
 class SecondsByRows:
@@ -47,6 +54,17 @@ class SecondsByRows:
 
     def note(self, rows: int, seconds: float) -> None:
         """Learn from a run of at least one row."""
+        seen = self._classes.get(rows.bit_length())
+        if seen is not None:
+            seen.note_error(seconds, self.at(rows))
+        self._add(rows, seconds)
+
+    def profiled(self, rows: int, seconds: float) -> None:
+        """Learn from a profile, which has nothing to be held against."""
+        self._add(rows, seconds)
+        self._classes[rows.bit_length()].profiled = True
+
+    def _add(self, rows: int, seconds: float) -> None:
         size = rows.bit_length()
         if size in self._classes:
             self._classes[size].note(rows, seconds)
@@ -90,9 +108,16 @@ class SecondsByRows:
         return [round(rows) for rows, _ in self._drawn()]
 
     def error(self, rows: int) -> float | None:
-        """By what part runs of about this size differ from what was expected, on average; None before the second."""
+        """By what part runs of about this size differ from what was expected, on average; None before the second, or
+        the first after a profile."""
         seen = self._classes.get(rows.bit_length())
-        return None if seen is None else seen.error
+        return seen.error if seen is not None and seen.errors else None
+
+    def is_known(self, rows: int) -> bool:
+        """Whether what runs of about this size take can be told from others of it: the first may have had to set
+        things up, and counts for little only with two more."""
+        seen = self._classes.get(rows.bit_length())
+        return seen is not None and (seen.profiled or seen.runs >= _KNOWN_FROM)
 
 
 def rising(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:

@@ -31,7 +31,10 @@ class RunSeconds:
         self._latest_s: dict[int, float] = {}
         # Many models are never asked: so a run is only written down, and of many only the latest count.
         self._unread: deque[tuple[int, float, int | None, float]] = deque(maxlen=_UNREAD)
-        self._learn((run.rows, run.seconds, run.row_bytes if rows_vary else None, _NEVER) for run in profile)
+        for run in profile:
+            self._all.profiled(run.rows, run.seconds)
+            if rows_vary:
+                self._of_size(run.row_bytes).profiled(run.rows, run.seconds)
 
     def note(self, rows: int, seconds: float, row_bytes: int | None = None, ended_s: float = _NEVER) -> None:
         """Learn from a run of at least one row.
@@ -50,12 +53,17 @@ class RunSeconds:
             self._all.note(rows, seconds)
             if row_bytes is None:
                 continue
+            self._of_size(row_bytes).note(rows, seconds)
             shape = row_bytes.bit_length()
-            if shape not in self._shapes:
-                self._shapes[shape], self._mean_bytes[shape] = SecondsByRows(), row_bytes
-            self._shapes[shape].note(rows, seconds)
             self._mean_bytes[shape] += self._all.weight * (row_bytes - self._mean_bytes[shape])
             self._latest_s[shape] = ended_s
+
+    def _of_size(self, row_bytes: int) -> SecondsByRows:
+        """What is known of rows of about so many bytes."""
+        shape = row_bytes.bit_length()
+        if shape not in self._shapes:
+            self._shapes[shape], self._mean_bytes[shape], self._latest_s[shape] = SecondsByRows(), row_bytes, _NEVER
+        return self._shapes[shape]
 
     @property
     def is_empty(self) -> bool:
@@ -109,9 +117,16 @@ class RunSeconds:
         return [(rows, 2**shape - 1) for shape, seen in sorted(self._shapes.items()) for rows in seen.sizes()]
 
     def error(self, rows: int, row_bytes: int = 0) -> float | None:
-        """By what part runs of about this size differ from what was expected, on average; None before the second."""
-        self._read()
-        if not self._shapes:
-            return self._all.error(rows)
-        seen = self._shapes.get(row_bytes.bit_length())
+        """By what part runs of about this size differ from what was expected, on average; None before the second, or
+        the first after a profile."""
+        seen = self._seen(row_bytes)
         return None if seen is None else seen.error(rows)
+
+    def is_known(self, rows: int, row_bytes: int = 0) -> bool:
+        """Whether what runs of about this size take was seen often enough to be told from that alone."""
+        seen = self._seen(row_bytes)
+        return seen is not None and seen.is_known(rows)
+
+    def _seen(self, row_bytes: int) -> SecondsByRows | None:
+        self._read()
+        return self._shapes.get(row_bytes.bit_length()) if self._shapes else self._all

@@ -30,7 +30,7 @@ class Losses:
     def worker_lost(self, name: str, reason: str, now: float) -> None:
         """A process is gone, and its memory with it."""
         before = self._state.workers.get(name)
-        loading = before.loading if before else None
+        loading = before.loading if before and not before.device_lost else None
         worker = self._workers.ended(name, now)
         if worker is None:
             return

@@ -37,7 +37,7 @@ class WorkerRecord:
 
     context: its own memory. Kept through a back-off, so that no newcomer takes the place of what comes back.
     models: those that live in it. loading: what it builds now; one at a time.
-    crashes: ends in a row that nobody asked for.
+    crashes: ends in a row that nobody asked for. device_lost: it is about to end because it can't use its device.
     retained: what models left behind that were to free it; it comes free only with the process.
     """
 
@@ -49,6 +49,7 @@ class WorkerRecord:
     models: dict[ModelKey, None] = field(default_factory=dict)
     loading: ModelKey | None = None
     crashes: int = 0
+    device_lost: bool = False
     up_since_s: float = 0.0
     restart_at_s: float | None = None
     retained: dict[ModelKey, Lease] = field(default_factory=dict)

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Iterable
 
-from moorage.domain.errors import ContractBroken, MoorageError, WorkerLost
+from moorage.domain.errors import ContractBroken, DeviceLost, MoorageError, WorkerLost
 from moorage.domain.request import RunResult
 from moorage.scheduling.actions import Execute, Run, StepPlan, Succeed
 from moorage.scheduling.batching import form_batch, halves
@@ -149,13 +149,28 @@ class Runs:
         """
         model = self._state.models[run.key]
         alive = self.alive(run)
-        if len(run.entries) == 1 or isinstance(error, ContractBroken):
+        if isinstance(error, DeviceLost):
+            self._device_lost(run, alive, error)
+        elif len(run.entries) == 1 or isinstance(error, ContractBroken):
             for entry in alive:
                 self._requests.fail_or_halve(model, entry, error, now)
         else:
             for half in halves(alive):
                 self.set_apart(half)
             self.put_back(run, alive)
+
+    def _device_lost(self, run: Run, alive: list[Entry], error: DeviceLost) -> None:
+        """Its worker can compute nothing any more, whoever asks: who was alone there is at fault, others may not be."""
+        worker = self._state.workers.get(run.worker)
+        beside = any(other.worker == run.worker for other in self._state.runs.values())
+        alone = len(run.entries) == 1 and not beside and worker is not None and not worker.device_lost
+        if worker is not None:
+            self._workers.device_lost(worker, f"its device failed under a run of {run.key}")
+        if not alone:
+            self.retry(run, alive, "the device failed")
+            return
+        for entry in alive:
+            self._requests.fail(entry, error)
 
     def set_apart(self, entries: Iterable[Entry]) -> None:
         """Have requests tried again together, and with nobody else."""

@@ -70,12 +70,14 @@ class Workers:
         worker = self._state.workers.get(name)
         if worker is None or worker.state is WorkerState.DOWN:
             return None
-        if worker.state is not WorkerState.STOPPING:
-            up_for_s = now - worker.up_since_s if worker.state is WorkerState.UP else 0.0
+        if worker.state is not WorkerState.STOPPING or worker.device_lost:
+            was_up = worker.state is WorkerState.UP or worker.device_lost
+            up_for_s = now - worker.up_since_s if was_up else 0.0
             worker.crashes = crashes_in_a_row(worker.crashes, up_for_s)
             worker.restart_at_s = now + restart_delay_s(worker.crashes)
             self._state.timers.add(worker.restart_at_s, RestartDue(name))
         worker.state = WorkerState.DOWN
+        worker.device_lost = False
         worker.loading = None
         self._end_quarantine(worker)
         self._touch_models(worker)
@@ -99,6 +101,11 @@ class Workers:
         if worker is not None and worker.restart_at_s is not None and worker.restart_at_s <= now:
             worker.restart_at_s = None
             self._state.stir(worker.device)
+
+    def device_lost(self, worker: WorkerRecord, reason: str) -> None:
+        """End a process that can't use its device any more, as it may do by itself. That counts as a crash."""
+        worker.device_lost |= worker.state is WorkerState.UP
+        self.kill(worker, reason)
 
     def kill(self, worker: WorkerRecord, reason: str) -> None:
         """End a process that no longer obeys. It is sent nothing more, and started again without a back-off."""

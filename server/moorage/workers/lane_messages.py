@@ -106,6 +106,7 @@ class Failure(msgspec.Struct, frozen=True, array_like=True):
     out_of_memory tells want of memory from a fault of the model. lane_bytes: what outputs would take of the lane that
     do not fit there: then it was not the device's memory. invalid_input: what the model finds wrong with the data, in
     its own words. broken_contract: how what it returned differs from what it declared, in ours. Empty otherwise, both.
+    device_lost: the process can't use its device any more, and ends once this is told.
     """
 
     detail: str
@@ -113,6 +114,7 @@ class Failure(msgspec.Struct, frozen=True, array_like=True):
     lane_bytes: int = 0
     invalid_input: str = ""
     broken_contract: str = ""
+    device_lost: bool = False
 
 
 class ExecuteFailed(msgspec.Struct, frozen=True, array_like=True, tag=True):

@@ -10,6 +10,7 @@ import msgspec
 
 from moorage.domain.errors import (
     ContractBroken,
+    DeviceLost,
     InferenceFailed,
     InputRefused,
     InvalidRequest,
@@ -221,6 +222,8 @@ class Lane:
             return OutOfMemory(f"a run of model '{name}'")
         if failure.broken_contract:
             return ContractBroken(name, error_id, failure.broken_contract)
+        if failure.device_lost:
+            return DeviceLost(name, error_id, failure.detail)
         return InferenceFailed(name, error_id, failure.detail)
 
 

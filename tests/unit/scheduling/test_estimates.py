@@ -93,6 +93,35 @@ def error(expected: float, measured: float) -> float:
     return abs(math.log(expected / measured))
 
 
+def test_an_error_is_held_against_what_was_expected_and_a_profile_against_nothing() -> None:
+    """Sizes of one class take different times, all of them on the line."""
+    line = [(rows, 6.0 + 0.8 * rows) for rows in (1, 2, 3, 4, 5, 6, 8, 12, 16, 24, 32)]
+    profiled = RunSeconds(
+        [
+            ProfiledRun(rows=rows, row_bytes=4, peak_bytes=0, reserved_bytes=None, seconds=took_s)
+            for rows, took_s in line
+        ]
+    )
+    assert all(profiled.error(rows) is None and profiled.is_known(rows) for rows, _ in line)
+    for rows, took_s in line:
+        profiled.note(rows, took_s)
+        found = profiled.error(rows)
+        assert found is not None
+        assert found < 0.01
+    profiled.note(1, 2 * 6.8)
+    assert profiled.error(1) == pytest.approx(0.5, rel=0.1)
+
+
+def test_what_runs_of_a_size_take_is_known_from_the_third_on() -> None:
+    seconds = RunSeconds()
+    known = []
+    for _ in range(4):
+        known.append(seconds.is_known(2))
+        seconds.note(2, 1.0)
+    assert known == [False, False, False, True]
+    assert not seconds.is_known(4)
+
+
 def test_shapes_that_were_seen_are_told_apart() -> None:
     seconds = of_embedder(*EMBEDDER_MS)
     for row_bytes, by_rows in EMBEDDER_MS.items():

@@ -2,23 +2,27 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import pytest
 
-from moorage.domain.model import BatchingPolicy
+from moorage.domain.model import BatchingPolicy, ModelSpec, SharePolicy
 from moorage.scheduling import events
 from moorage.scheduling.batching import pays_to_wait
+from moorage.scheduling.ceilings import RowCeiling
 from moorage.scheduling.state import DeviceLimits
 from tests.support.core import Core
-from tests.support.scheduling import make_request, make_spec
+from tests.support.scheduling import MODEL, make_request, make_spec
 
 FIXED_S, PER_ROW_S, LAG_S = 6.0, 1.0, 2.0
 
 
-def in_a_closed_loop(callers: int, core: Core | None = None) -> Core:
+def in_a_closed_loop(
+    callers: int, core: Core | None = None, batching: BatchingPolicy | None = None, spec: ModelSpec | None = None
+) -> Core:
     """Callers were answered thirty times, and came back LAG_S later each time; the last run has just ended."""
     core = core or Core()
-    core.resident(make_spec(max_batch_size=8))
+    core.resident(spec or make_spec(max_batch_size=8, batching=batching or BatchingPolicy()))
     for run_id in range(1, 31):
         core.now += LAG_S
         first = (run_id - 1) * callers
@@ -162,6 +166,39 @@ def test_a_manifest_says_how_many_rows_to_wait_for(batching: BatchingPolicy, row
     assert core.scheduler.next_wake_s == waits_s
     core.now = waits_s
     assert core.send(events.TimeReached()) == ["execute 1"]
+
+
+def test_who_said_how_many_are_enough_waits_for_no_more_though_they_are_expected() -> None:
+    core = in_a_closed_loop(6, batching=BatchingPolicy(5.0, low_watermark=2))
+    core.now += LAG_S
+    assert core.ask(1000) == []
+    assert core.ask(1001) == ["execute 1000 1001"]
+
+
+@pytest.mark.parametrize("limit_bytes", [None, 5])
+def test_nobody_waits_for_more_than_a_run_can_have(limit_bytes: int | None) -> None:
+    """By memory: 1 byte a row; or since a run ran out of it. Else the device would stand idle before every run."""
+    core = in_a_closed_loop(8, spec=make_spec(max_batch_size=8, per_row=1))
+    if limit_bytes is None:
+        core.model().ceiling = ceiling = RowCeiling()
+        ceiling.ran_out(10, core.now)
+    else:
+        core.send(events.ShareChanged(MODEL, SharePolicy(limit_bytes=limit_bytes)))
+    core.now += LAG_S / 2
+    for number in range(4):
+        assert core.ask(1000 + number) == []
+    assert core.ask(1004) == ["execute 1000 1001 1002 1003 1004"]
+
+
+@pytest.mark.parametrize("later", [{"deadline_s": 10.0}, {"priority": 1}])
+def test_the_oldest_counts_the_delay_whoever_goes_first(later: dict[str, Any]) -> None:
+    core = Core()
+    core.resident(make_spec(max_batch_size=8, batching=BatchingPolicy(5.0, low_watermark=8)))
+    core.arrive(make_request(1, deadline_s=1e6))
+    core.now = 4.0
+    core.arrive(make_request(2, arrived_s=4.0, **{"deadline_s": 1e6, **later}))
+    core.now = 5.0
+    assert core.send(events.TimeReached()) == ["execute 2 1"]
 
 
 def test_the_oldest_counts_the_delay() -> None:

@@ -9,7 +9,7 @@ from typing import NoReturn
 
 from moorage.authoring import InvalidInput
 from moorage.workers.lane_messages import Failure
-from moorage.workers.runtimes import BrokenContract, LaneFull, is_out_of_memory
+from moorage.workers.runtimes import BrokenContract, LaneFull, is_loss_of_device, is_out_of_memory
 
 _DEVICE_LOST = 71  # EX_OSERR of sysexits.h
 
@@ -52,6 +52,7 @@ def failure_of(error: BaseException) -> Failure:
         lane_bytes=error.size_bytes if isinstance(error, LaneFull) else 0,
         invalid_input=_words_of(error) if isinstance(error, InvalidInput) else "",
         broken_contract=_words_of(error) if isinstance(error, BrokenContract) else "",
+        device_lost=is_loss_of_device(error),
     )
 
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from moorage.domain.errors import LoadFailed, MoorageError
 from moorage.domain.model import ModelKey, ModelSpec, ModelState
-from moorage.domain.request import InferenceRequest, StepResult
+from moorage.domain.request import InferenceRequest, RehearsedRun, StepResult
 from moorage.scheduling import actions, events
 from moorage.scheduling.scheduler import Scheduler
 from moorage.scheduling.state import DeviceLimits, Limits
@@ -103,7 +103,8 @@ class World(Performing):
         process.weights[key] = min(weights_bytes, process.weights[key])
         spec = self.specs[key]
         stepped, offloads = spec.simulated.steps > 1, bool(spec.parameters["offloads"])
-        self.send(events.ModelLoaded(key, weights_bytes, 1.0, stepped, offloads))
+        rehearsed = tuple(RehearsedRun(run.rows, 1, seconds=0.1 * run.rows) for run in spec.warmup if not stepped)
+        self.send(events.ModelLoaded(key, weights_bytes, 1.0, stepped, offloads, rehearsed))
         model = self.scheduler.state.models.get(key)
         if model is not None and model.state is ModelState.RESIDENT:
             process.weights[key] = weights_bytes

@@ -87,6 +87,21 @@ class RunResult:
 
 
 @dataclass(frozen=True, slots=True)
+class RehearsedRun:
+    """A run of a warm-up.
+
+    rows: at least 1. row_bytes: of input, of each of them. peak_bytes: of the device, the most that it took beside the
+    weights; None where that was not measured. seconds: that the worker spent on it; None where they tell nothing of
+    requests' runs.
+    """
+
+    rows: int
+    row_bytes: int
+    peak_bytes: int | None = None
+    seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class StepResult:
     """What one step did for one request of a stepped model.
 

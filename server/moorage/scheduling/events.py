@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 from moorage.domain.errors import MoorageError
 from moorage.domain.model import Footprint, ModelKey, ModelSpec, SharePolicy
-from moorage.domain.request import InferenceRequest, RunResult, StepResult
+from moorage.domain.request import InferenceRequest, RehearsedRun, RunResult, StepResult
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,7 @@ class ModelLoaded:
     """A worker has a model ready. weights_bytes: what it measured.
 
     stepped: it computes in steps. can_offload: its weights can be moved to the host and back.
-    peaks: of runs of its warm-up, the rows, the bytes of a row, and the most that they took (Workspaces.note).
+    rehearsed: runs of its warm-up.
     """
 
     key: ModelKey
@@ -109,7 +109,7 @@ class ModelLoaded:
     load_s: float = 0.0
     stepped: bool = False
     can_offload: bool = False
-    peaks: tuple[tuple[int, int, int], ...] = ()
+    rehearsed: tuple[RehearsedRun, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

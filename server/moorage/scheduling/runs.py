@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Iterable
 
 from moorage.domain.errors import ContractBroken, DeviceLost, MoorageError, WorkerLost
-from moorage.domain.request import RunResult
+from moorage.domain.request import RehearsedRun, RunResult
 from moorage.scheduling.actions import Execute, Run, StepPlan, Succeed
 from moorage.scheduling.batching import form_batch, halves
 from moorage.scheduling.budget import LeaseKind
@@ -132,13 +132,20 @@ class Runs:
 
     def learn_peak(self, model: ModelRecord, run: Run, peak_bytes: int) -> None:
         """A run, or step, took so much memory beside weights and states."""
-        self.learn_peaks(model, [(run.rows, _row_bytes(model, run.entries), peak_bytes)])
+        self._note_peak(model, run.rows, _row_bytes(model, run.entries), peak_bytes)
 
-    def learn_peaks(self, model: ModelRecord, peaks: Iterable[tuple[int, int, int]]) -> None:
-        """Of runs with so many rows, of so many bytes each, the most that they took."""
-        for peak in peaks:
-            model.workspaces.most_bytes = most_workspace_bytes(model, self._state.device_of(model))
-            model.workspaces.note(*peak)
+    def learn_warmup(self, model: ModelRecord, runs: Iterable[RehearsedRun], now: float) -> None:
+        """A model came after these runs. Their seconds count where nothing else is known: callers' data differ."""
+        is_new = model.seconds.is_empty
+        for run in runs:
+            if run.peak_bytes is not None:
+                self._note_peak(model, run.rows, run.row_bytes, run.peak_bytes)
+            if is_new and run.seconds is not None:
+                model.seconds.note(run.rows, run.seconds, run.row_bytes if model.rows_vary else None, now)
+
+    def _note_peak(self, model: ModelRecord, rows: int, row_bytes: int, peak_bytes: int) -> None:
+        model.workspaces.most_bytes = most_workspace_bytes(model, self._state.device_of(model))
+        model.workspaces.note(rows, row_bytes, peak_bytes)
 
     def failed(self, run: Run, error: MoorageError, now: float) -> None:
         """A run failed: a lone request is answered with the error, batch-mates are tried again in two halves.

@@ -184,7 +184,7 @@ class Scheduler:
         if model is not None:
             model.stepped = event.stepped
             model.can_offload = event.can_offload
-            self._runs.learn_peaks(model, event.peaks)
+            self._runs.learn_warmup(model, event.rehearsed, now)
             self._trim_copies(event.key, now)
 
     def _model_offloaded(self, event: events.ModelOffloaded, now: float) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from moorage.domain.model import ModelKey, WarmupRun
+from moorage.domain.request import RehearsedRun
 from moorage.domain.tensor import Element
 
 
@@ -103,7 +104,7 @@ class Hello(msgspec.Struct, frozen=True, array_like=True, tag=True):
 class Loaded(msgspec.Struct, frozen=True, array_like=True, tag=True):
     """A model is ready for its first run. weights_bytes: measured. warmup_s: of load_s, what its warm-up took.
 
-    peaks: of the warm-up's runs that were measured, the rows, the bytes of a row, and the most that they took.
+    rehearsed: the warm-up's runs of which something was measured.
     """
 
     key: ModelKey
@@ -112,7 +113,7 @@ class Loaded(msgspec.Struct, frozen=True, array_like=True, tag=True):
     stepped: bool
     can_offload: bool
     warmup_s: float = 0.0
-    peaks: tuple[tuple[int, int, int], ...] = ()
+    rehearsed: tuple[RehearsedRun, ...] = ()
 
 
 class LoadRefused(msgspec.Struct, frozen=True, array_like=True, tag=True):

@@ -186,9 +186,9 @@ class Worker:
             case Hello():
                 self._process.came_up()
                 self._post(WorkerUp(self.name))
-            case Loaded(key, weights_bytes, load_s, stepped, can_offload, warmup_s, peaks):
+            case Loaded(key, weights_bytes, load_s, stepped, can_offload, warmup_s, rehearsed):
                 log.info("model %s loaded in %.2f s, warm-up %.2f s, %d bytes", key, load_s, warmup_s, weights_bytes)
-                self._post(ModelLoaded(key, weights_bytes, load_s, stepped, can_offload, peaks))
+                self._post(ModelLoaded(key, weights_bytes, load_s, stepped, can_offload, rehearsed))
             case LoadRefused(key, reason, detail):
                 self._load_refused(key, reason, detail)
             case Unloaded(key, retained_bytes):

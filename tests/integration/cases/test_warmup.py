@@ -44,7 +44,7 @@ _LAZY_STEPS = f"""
             return [Step(outputs={{"y": x}}, done=True) if left == 0 else Step() for x, left in states]
 """
 
-# Answers with the texts of its warm-up, of which it wants to see all.
+# Answers with the texts of its latest run of a warm-up, of which it wants to see all.
 _TEXTS = """
     from moorage import Model
 
@@ -54,7 +54,7 @@ _TEXTS = """
 
         def infer(self, inputs, batch):
             if batch.requests[0].id == "warmup":
-                self.seen += inputs["x"]
+                self.seen = inputs["x"]
                 return {"y": inputs["x"]}
             return {"y": [b" ".join(self.seen)] * batch.rows}
 """

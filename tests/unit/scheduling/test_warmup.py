@@ -1,12 +1,16 @@
-"""What a warm-up takes is leased while it runs, or it is not run."""
+"""What a warm-up takes is leased while it runs, or it is not run. What its runs took of time is known from then on."""
+
+import dataclasses
 
 import pytest
 
-from moorage.domain.model import Loading, ModelKey, ModelState, SharePolicy, WarmupRun
-from moorage.scheduling import actions
+from moorage.domain.model import Loading, ModelKey, ModelSpec, ModelState, ProfiledRun, SharePolicy, WarmupRun
+from moorage.domain.request import RehearsedRun
+from moorage.domain.tensor import Datatype, TensorSpec
+from moorage.scheduling import actions, events
 from moorage.scheduling.explain import Verdict
 from tests.support.core import Core
-from tests.support.scheduling import UNGUARDED, make_spec
+from tests.support.scheduling import MODEL, UNGUARDED, make_request, make_spec
 
 # 4 rows, of 10 bytes each.
 WARM = make_spec(weights=30, per_row=10, warmup=(WarmupRun(1), WarmupRun(4, count=3), WarmupRun(2)))
@@ -207,3 +211,61 @@ def test_explaining_counts_it_only_where_it_would_be_done() -> None:
     core.resident(make_spec("other", weights=40, share=PINNED))
     explanation = core.explain()
     assert (explanation.verdict, explanation.needed_bytes) == (Verdict.NOW, 40)
+
+
+def warmed(core: Core, *runs: RehearsedRun, spec: ModelSpec = WARM) -> Core:
+    """The model came, and its warm-up took so long."""
+    core.register(spec)
+    core.load()
+    core.up()
+    core.send(events.ModelLoaded(MODEL, 10, rehearsed=runs))
+    return core
+
+
+def one_second_a_row(*rows: int, row_bytes: int = 8) -> tuple[RehearsedRun, ...]:
+    return tuple(RehearsedRun(each, row_bytes, seconds=float(each)) for each in rows)
+
+
+def test_its_seconds_are_what_runs_of_those_sizes_are_taken_to_take() -> None:
+    core = warmed(Core(), *one_second_a_row(1, 4))
+    seconds = core.model().seconds
+    assert [seconds.expected_s(rows) for rows in (1, 3, 4)] == pytest.approx([1.0, 3.0, 4.0])
+    core.ask(1)
+    core.now += 1.0
+    core.finish(1)
+    for request_id, within_s, told in ((2, 3.9, "fail 2: DeadlineUnmeetable"), (3, 4.1, "execute 3")):
+        request = make_request(request_id, rows=4, arrived_s=core.now, deadline_s=core.now + within_s)
+        assert core.arrive(request) == [told], "of four rows nothing ran but the warm-up"
+
+
+def test_its_seconds_are_of_its_shape_where_rows_vary() -> None:
+    varying = make_spec(inputs=(TensorSpec("x", Datatype.FP32, (-1,)),), warmup=WARM.warmup)
+    core = warmed(Core(), *one_second_a_row(1, 4), RehearsedRun(1, 1000, seconds=7.0), spec=varying)
+    seconds = core.model().seconds
+    assert [seconds.expected_s(1, row_bytes) for row_bytes in (8, 1000)] == pytest.approx([1.0, 7.0])
+    assert seconds.least_s(4, 8, core.now) == pytest.approx(4.0)
+    assert seconds.least_s(4, 8, core.now + 1000.0) == 0.0, "long ago"
+
+
+def test_a_run_that_was_not_timed_says_nothing_of_seconds() -> None:
+    core = warmed(Core(), RehearsedRun(1, 8, peak_bytes=5))
+    assert core.model().seconds.is_empty
+    assert core.model().workspaces.has_learned
+
+
+def test_its_seconds_do_not_count_beside_a_profile() -> None:
+    profile = (ProfiledRun(1, 8, 5, None, 0.25),)
+    core = warmed(Core(), *one_second_a_row(1), spec=dataclasses.replace(WARM, profiles={"cpu": profile}))
+    assert core.model().seconds.expected_s(1) == 0.25
+
+
+def test_its_seconds_do_not_count_beside_what_callers_runs_took() -> None:
+    core = warmed(Core())
+    core.ask(1)
+    core.now += 0.25
+    core.finish(1)
+    core.lose()
+    core.recover()
+    assert warms_up(core)
+    core.send(events.ModelLoaded(MODEL, 10, rehearsed=one_second_a_row(1)))
+    assert core.model().seconds.expected_s(1) == 0.25

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from moorage.domain.model import MemoryPolicy, ProfiledRun, SharePolicy
-from moorage.domain.request import StepResult
+from moorage.domain.request import RehearsedRun, StepResult
 from moorage.scheduling import events
 from moorage.scheduling.workspaces import MARGIN, Workspaces
 from tests.support.core import Core
@@ -210,6 +210,6 @@ def test_a_warm_up_that_was_measured_counts_from_the_first_run() -> None:
     key = core.register(make_spec(weights=MIB))
     core.load(key)
     core.up()
-    core.send(events.ModelLoaded(key, MIB, peaks=((2, 1, 20 * MIB),)))
+    core.send(events.ModelLoaded(key, MIB, rehearsed=(RehearsedRun(2, 1, 20 * MIB),)))
     core.ask(1, rows=2)
     assert core.kinds()["workspace"] == int(MARGIN * 20 * MIB)

@@ -7,7 +7,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -15,6 +15,7 @@ import msgspec
 
 from moorage.authoring import Batch
 from moorage.domain.model import ModelKey, WarmupRun
+from moorage.domain.request import RehearsedRun
 from moorage.workers import segment as segments
 from moorage.workers.child.building import Built
 from moorage.workers.child.caches import Caches
@@ -61,13 +62,13 @@ class LaneHandles:
 class Opened:
     """An instance can be used.
 
-    weights_bytes: measured when it was warm; warmup_s: what that took. peaks: see Loaded.
+    weights_bytes: measured when it was warm; warmup_s: what that took. rehearsed: see Loaded.
     """
 
     weights_bytes: int
     can_offload: bool
     warmup_s: float
-    peaks: tuple[tuple[int, int, int], ...]
+    rehearsed: tuple[RehearsedRun, ...]
 
 
 class LaneThread(threading.Thread):
@@ -86,7 +87,6 @@ class LaneThread(threading.Thread):
         self._device_is_lost = False
         self._warmup: Sequence[WarmupRun] = ()
         self._folder = Path()
-        self._peaks: list[tuple[int, int, int]] = []
         self._opened: queue.SimpleQueue[Opened | Refusal] = queue.SimpleQueue()
         self._admitted: queue.SimpleQueue[bool] = queue.SimpleQueue()
         os.close(lane.segment)
@@ -129,24 +129,26 @@ class LaneThread(threading.Thread):
     def _warm_up(self) -> Opened | Refusal:
         began_s = time.perf_counter()
         runtime, batched = self._built.runtime, self._built.batched
-        refusal = warm_up(self._warmup, self._memory.memory, self._rehearse, self._folder, batched=batched)
-        if refusal is not None:
-            return refusal
+        rehearsed = warm_up(self._warmup, self._memory.memory, self._rehearse, self._folder, batched=batched)
+        if isinstance(rehearsed, Refusal):
+            return rehearsed
         if self._warmup:
             self._give_back()
         warmup_s = time.perf_counter() - began_s
-        return Opened(runtime.weights_bytes(), runtime.can_offload, warmup_s, tuple(self._peaks))
+        return Opened(runtime.weights_bytes(), runtime.can_offload, warmup_s, rehearsed)
 
-    def _rehearse(self, rows: int, inputs: tuple[TensorReference, ...], free_offset: int) -> None:
+    def _rehearse(self, rows: int, inputs: tuple[TensorReference, ...], free_offset: int) -> RehearsedRun:
         """Do what a request would have done, and keep nothing of it. Raises whatever the model raises."""
+        run = RehearsedRun(rows, sum(item.size_bytes for item in inputs) // rows)
         if self._stepping is None:
             members = (Member(_WARMUP_NAME, rows, {}),)
             done = self._compute(Execute(_WARMUP_ID, rows, inputs, members, free_offset))
-            if done.peak_bytes is not None:
-                self._peaks.append((rows, sum(item.size_bytes for item in inputs) // rows, done.peak_bytes))
+            seconds = (done.input_ns + done.infer_ns + done.output_ns) / 1e9
+            run = replace(run, peak_bytes=done.peak_bytes, seconds=seconds)
         else:
             self._stepping.rehearse(StartingMember(_WARMUP_ID, _WARMUP_NAME, rows, {}, inputs), free_offset)
         segments.trim(self._memory.memory, self._outputs.free_offset)
+        return run
 
     def _serve(self) -> None:
         deframer = Deframer()

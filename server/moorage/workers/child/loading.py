@@ -74,7 +74,7 @@ class Loading:
         load_s = time.perf_counter() - began_s
         stepped = built.runtime.stepped
         return Loaded(
-            message.key, opened.weights_bytes, load_s, stepped, opened.can_offload, opened.warmup_s, opened.peaks
+            message.key, opened.weights_bytes, load_s, stepped, opened.can_offload, opened.warmup_s, opened.rehearsed
         )
 
     def _thread(self, message: LoadModel, built: Built, lane: LaneHandles) -> LaneThread:
@@ -114,7 +114,8 @@ def _open_all(threads: Sequence[LaneThread], warmup: Sequence[WarmupRun], folder
     for thread in threads:
         thread.serve()
     warmup_s = sum(opened.warmup_s for opened in found)
-    return replace(found[-1], warmup_s=warmup_s, peaks=tuple(peak for opened in found for peak in opened.peaks))
+    rehearsed = tuple(run for opened in found for run in opened.rehearsed)
+    return replace(found[-1], warmup_s=warmup_s, rehearsed=rehearsed)
 
 
 def _close_after_the_server(lane: socket.socket) -> None:

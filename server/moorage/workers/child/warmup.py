@@ -4,15 +4,19 @@ import mmap
 import random
 import struct
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from moorage.domain.model import Fill, WarmupInput, WarmupRun
+from moorage.domain.request import RehearsedRun
 from moorage.domain.tensor import Datatype
 from moorage.workers import segment as segments
 from moorage.workers.child.failures import Refusal, describe, detail_of
 from moorage.workers.lane_messages import TensorReference
 from moorage.workers.runtimes import is_loss_of_device, is_out_of_memory
 
+# A run that took less is quick enough to be done once more, for its time.
+_QUICK_S = 1.0
 # After these the sequence begins again. A prime number, so that rows differ all the same.
 _RANDOM_ELEMENTS = 65_521
 _BLOCK_BYTES = 1024 * 1024
@@ -34,24 +38,44 @@ _FORMATS = {
 }
 _FLOATS = {Datatype.FP16, Datatype.FP32, Datatype.FP64, Datatype.BF16}
 
-Perform = Callable[[int, tuple[TensorReference, ...], int], None]
-"""Does one run as a request would have it done: rows, inputs, and where the lane's memory is free behind them."""
+Perform = Callable[[int, tuple[TensorReference, ...], int], RehearsedRun]
+"""Does one run as a request would have it done: rows, inputs, and where the lane's memory is free behind them.
+
+What comes back has no seconds where the model is a stepped one.
+"""
 
 
 def warm_up(
     runs: Sequence[WarmupRun], memory: mmap.mmap, perform: Perform, folder: Path, *, batched: bool
-) -> Refusal | None:
-    """Do the runs in their order. Why the model is not to be loaded, if one of them fails."""
+) -> tuple[RehearsedRun, ...] | Refusal:
+    """Do the runs in their order. Those of which something was measured, or why the model is not to be loaded."""
+
+    def do(run: WarmupRun) -> RehearsedRun:
+        inputs, end = write_inputs(memory, run, batched=batched)  # anew: a model may have written into them
+        return perform(run.rows, inputs, end)
+
+    found: list[RehearsedRun] = []
     for position, run in enumerate(runs):
         try:
-            for _ in range(run.count):
-                inputs, end = write_inputs(memory, run, batched=batched)  # anew: a model may have written into them
-                perform(run.rows, inputs, end)
+            found += _repeated(run, do)
         except BaseException as error:  # a model may raise anything, SystemExit too
             failed = "ran out of memory" if is_out_of_memory(error) else "failed"
             reason = f"warmup[{position}] {failed}: {describe(error, folder)}"
             return Refusal(reason, detail_of(error), is_loss_of_device(error))
-    return None
+    return tuple(run for run in found if run.peak_bytes is not None or run.seconds is not None)
+
+
+def _repeated(run: WarmupRun, do: Callable[[WarmupRun], RehearsedRun]) -> list[RehearsedRun]:
+    """As often as is declared, and once more where a single run was quick. Raises what the model raises.
+
+    Only the last of several tells its seconds: what the first had to set up would have callers refused for a time that
+    their runs don't take.
+    """
+    first, *others = (do(run) for _ in range(run.count))
+    if not others and first.seconds is not None and first.seconds < _QUICK_S:
+        others.append(do(run))
+    untimed = [replace(each, seconds=None) for each in (first, *others[:-1])]
+    return untimed + others[-1:]
 
 
 def write_inputs(memory: mmap.mmap, run: WarmupRun, *, batched: bool) -> tuple[tuple[TensorReference, ...], int]:

@@ -11,6 +11,20 @@ from moorage.domain.tensor import TensorSpec
 from moorage.workers import segment
 from moorage.workers.lane_messages import TensorReference
 
+# How frameworks say that memory ran out, where they have no exception of its own for that.
+_OUT_OF_MEMORY = (
+    "can't allocate memory",  # torch, of a CPU
+    "CUDA out of memory",  # torch, where TorchScript made another exception of its own
+    "Failed to allocate memory",  # onnxruntime's arena
+    "is smaller than requested bytes",  # onnxruntime's arena, at its bound
+    "std::bad_alloc",  # onnxruntime, without the arena
+    "CUDA failure 2: out of memory",  # onnxruntime
+    "CUBLAS_STATUS_ALLOC_FAILED",
+    "CUDNN_STATUS_ALLOC_FAILED",
+    "CUDNN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED",  # as cuDNN says since its version 9
+    "CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED",
+)
+
 
 class BrokenContract(Exception):
     """A model returned something other than it declared. A fault of its author's, told in the log."""
@@ -213,4 +227,12 @@ def is_out_of_memory(error: BaseException) -> bool:
     """Whether an exception means that memory ran out, in any of the ways that frameworks say so."""
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
         return True
-    return isinstance(error, RuntimeError) and any("can't allocate memory" in str(part) for part in error.args)
+    if not isinstance(error, RuntimeError) and not _is_of_onnxruntime(error):
+        return False
+    texts = [part for part in error.args if isinstance(part, str)]
+    return any(words in text for text in texts for words in _OUT_OF_MEMORY)
+
+
+def _is_of_onnxruntime(error: BaseException) -> bool:
+    """By name, as it may not be installed. Its exceptions are of no other kind that could be told apart."""
+    return any(kind.__module__.partition(".")[0] == "onnxruntime" for kind in type(error).__mro__)

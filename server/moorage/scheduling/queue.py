@@ -148,10 +148,11 @@ class ModelQueue:
     def displaced_by(self, request: InferenceRequest, priority: int) -> list[Entry]:
         """Who would have to leave so that a request of higher priority finds room; empty where that is not enough.
 
-        The last of the lowest priority first, and nobody who has work behind them.
+        The last of the lowest priority first, and nobody who has work behind them, nor of another model.
         """
-        rows = self.rows + request.rows - self._policy.max_rows
-        size_bytes = self.size_bytes + request.size_bytes - self._policy.max_bytes
+        totals, policy = self._totals, self._policy
+        rows = request.rows + max(self.rows - policy.max_rows, totals.rows - totals.max_rows)
+        size_bytes = request.size_bytes + max(self.size_bytes - policy.max_bytes, totals.size_bytes - totals.max_bytes)
         leaving: list[Entry] = []
         for waiting in sorted(self._classes, reverse=True):
             if waiting <= priority:
@@ -222,14 +223,14 @@ def _full(
     model: str, waiting: _Waiting, bounds: _Bounds, drain: Drain, request: InferenceRequest, now: float
 ) -> QueueFull:
     """That what waits leaves no room for a request, and when it will, as fast as it drains now."""
-    excess_rows = waiting.rows + request.rows - bounds.max_rows
-    excess_bytes = waiting.size_bytes + request.size_bytes - bounds.max_bytes
-    if excess_rows > 0:
-        retry_after_s = drain.wait_s(min(excess_rows, waiting.rows), now)
+    excess_rows = min(waiting.rows + request.rows - bounds.max_rows, waiting.rows)
+    excess_bytes = min(waiting.size_bytes + request.size_bytes - bounds.max_bytes, waiting.size_bytes)
+    # As many rows as have to leave for the bytes, too; the bound that lacks more of them is told.
+    rows_for_bytes = excess_bytes / max(1.0, waiting.size_bytes / waiting.rows)
+    retry_after_s = drain.wait_s(max(excess_rows, rows_for_bytes), now)
+    if excess_rows > 0 and excess_rows >= rows_for_bytes:
         figures = ("rows", waiting.rows, request.rows, bounds.max_rows)
     else:
-        bytes_per_row = waiting.size_bytes / waiting.rows
-        retry_after_s = drain.wait_s(min(excess_bytes, waiting.size_bytes) / max(1.0, bytes_per_row), now)
         figures = ("bytes", waiting.size_bytes, request.size_bytes, bounds.max_bytes)
     unit, now_waiting, asked, limit = figures
     return QueueFull(model, unit=unit, waiting=now_waiting, asked=asked, limit=limit, retry_after_s=retry_after_s)

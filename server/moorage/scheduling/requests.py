@@ -83,7 +83,7 @@ class Requests:
         if full is None and not needs_a_look(model, request.deadline_s - now):
             return None
         priority = self._priority(model, request)
-        leaving = model.queue.displaced_by(request, priority) if full is not None and full.model else []
+        leaving = model.queue.displaced_by(request, priority) if full is not None else []
         if full is not None and not leaving:
             return full
         unmeetable = cannot_be_met(model, request, priority, now)

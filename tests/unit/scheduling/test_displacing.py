@@ -3,6 +3,7 @@ from hypothesis import strategies as st
 
 from moorage.domain.errors import QueueFull
 from moorage.domain.model import BatchingPolicy, QueuePolicy
+from moorage.scheduling.state import Limits
 from tests.support.core import Core
 from tests.support.scheduling import make_request, make_spec
 
@@ -29,6 +30,30 @@ def test_each_of_several_is_told_of_the_rows_that_took_their_place() -> None:
     assert core.ask(6, rows=3, priority=1) == ["fail 5: QueueFull", "fail 4: QueueFull", "fail 3: QueueFull"]
     assert told(core) == [("rows", 4, 1, 4)] * 3
     assert core.model().queue.rows == 4
+
+
+def test_the_bound_of_all_queues_holds_though_lower_priority_leaves() -> None:
+    core = Core(Limits(max_waiting_rows=4))
+    core.resident(make_spec(max_batch_size=4, queue=QueuePolicy(max_rows=4)))
+    other = core.resident(make_spec("other", max_batch_size=4))
+    core.ask(1)
+    core.ask(2, rows=1, model=other)
+    for number in (3, 4, 5):
+        core.ask(number, model=other)
+    assert core.scheduler.state.waiting.rows == 3
+    core.ask(6, priority=5)
+    assert core.ask(7, rows=4, priority=1) == ["fail 7: QueueFull"]
+    assert core.ask(8, priority=1) == ["fail 6: QueueFull"]
+    assert core.scheduler.state.waiting.rows == 4
+    assert core.ask(9, priority=1) == ["fail 9: QueueFull"]
+
+
+def test_where_bytes_lack_longer_than_rows_they_are_told() -> None:
+    core = serving(QueuePolicy(max_rows=3, max_bytes=40))
+    for number in (2, 3, 4):
+        core.arrive(make_request(number, size_bytes=10))
+    core.arrive(make_request(5, size_bytes=40))
+    assert told(core) == [("bytes", 30, 40, 40)]
 
 
 def test_who_left_a_queue_that_was_not_full_yet_is_told_rows_too() -> None:

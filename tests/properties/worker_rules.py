@@ -5,7 +5,7 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
-from moorage.domain.errors import InferenceFailed, MemoryExhausted, MoorageError, OutOfMemory
+from moorage.domain.errors import DeviceLost, InferenceFailed, MemoryExhausted, MoorageError, OutOfMemory
 from moorage.domain.model import ModelKey
 from moorage.scheduling import events
 from tests.properties.processes import Process
@@ -14,8 +14,10 @@ from tests.properties.world import World
 from tests.support.scheduling import RESULT
 
 INFERENCE_FAILED = InferenceFailed("any", "id")
+DEVICE_LOST = DeviceLost("any", "id")
 NO_MEMORY = MemoryExhausted("a run", device="its device", needed_bytes=0, free_bytes=0)
 OUT_OF_MEMORY = OutOfMemory("a run")
+RUN_ERRORS = (INFERENCE_FAILED, NO_MEMORY, OUT_OF_MEMORY, OUT_OF_MEMORY, DEVICE_LOST)
 
 
 def _has(process: Process, having: dict[str, bool]) -> bool:
@@ -128,7 +130,7 @@ class WorkerRules(RuleBasedStateMachine):
         self.world.finish_run(name, run_id, data.draw(peaks))
 
     @precondition(lambda self: _any(self, running=True))
-    @rule(data=st.data(), error=st.sampled_from([INFERENCE_FAILED, NO_MEMORY, OUT_OF_MEMORY, OUT_OF_MEMORY]))
+    @rule(data=st.data(), error=st.sampled_from(RUN_ERRORS))
     def fail_run(self, data: st.DataObject, error: MoorageError) -> None:
         name = self.some(data, running=True)
         self.world.fail_run(name, data.draw(st.sampled_from(list(self.world.processes[name].runs))), error)

@@ -58,6 +58,7 @@ TABLE: dict[type[errors.MoorageError], Row] = {
     errors.DeadlineExceeded: Row(_Code.DEADLINE_EXCEEDED, "DEADLINE_EXCEEDED", ("waited_s", "state")),
     errors.ContractBroken: Row(_Code.INTERNAL, "CONTRACT_BROKEN", ("model", "error_id", "reason")),
     errors.InputRefused: Row(_Code.INVALID_ARGUMENT, "INPUT_REFUSED", ("model", "reason")),
+    errors.DeviceLost: Row(_Code.INTERNAL, "DEVICE_LOST", ("model", "error_id")),
     errors.InferenceFailed: Row(_Code.INTERNAL, "INFERENCE_FAILED", ("model", "error_id")),
 }
 

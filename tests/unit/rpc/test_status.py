@@ -45,6 +45,7 @@ CASES: list[tuple[errors.MoorageError, grpc.StatusCode, str]] = [
         Code.DEADLINE_EXCEEDED,
         "DEADLINE_CANNOT_BE_MET",
     ),
+    (errors.DeviceLost("m", "abc", "secret"), Code.INTERNAL, "DEVICE_LOST"),
     (errors.InferenceFailed("m", "abc", "secret"), Code.INTERNAL, "INFERENCE_FAILED"),
     (errors.InputRefused("m", "too long"), Code.INVALID_ARGUMENT, "INPUT_REFUSED"),
     (errors.ContractBroken("m", "abc", "output 'y': expected 2 rows, got 1"), Code.INTERNAL, "CONTRACT_BROKEN"),

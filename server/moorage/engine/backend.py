@@ -1,5 +1,6 @@
 """What the edges see of the server: one object with everything a request or a view needs."""
 
+import asyncio
 from collections.abc import Callable
 from functools import partial
 from typing import TypeVar
@@ -30,6 +31,7 @@ class Backend:
         self._catalog = catalog
         self._control = control
         self.next_request_id = engine.next_request_id
+        self.give_up = engine.give_up
         self.now = engine.now
         self.subscribe = engine.subscribe
         self.unsubscribe = engine.unsubscribe
@@ -58,6 +60,10 @@ class Backend:
     async def infer(self, request: InferenceRequest, render: Callable[[tuple[OutputTensor, ...]], T]) -> T:
         """See Engine.infer."""
         return await self._engine.infer(request, render)
+
+    def begin(self, request: InferenceRequest, render: Callable[[tuple[OutputTensor, ...]], T]) -> "asyncio.Future[T]":
+        """See Engine.begin."""
+        return self._engine.begin(request, render)
 
     def snapshot(self) -> ServerSnapshot:
         return take_snapshot(self._engine, self._catalog, started=self._control.started.is_set())

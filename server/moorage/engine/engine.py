@@ -177,18 +177,30 @@ class Engine:
         render: gets views into shared memory, valid only while it runs, and returns what the caller wants.
         Raises MoorageError. Cancellation: the request leaves its queue at once; if it runs, its result is dropped.
         """
+        future = self.begin(request, render)
+        try:
+            return await future
+        except asyncio.CancelledError:
+            self.give_up(request.request_id)
+            raise
+
+    def begin(self, request: InferenceRequest, render: Callable[[tuple[OutputTensor, ...]], T]) -> "asyncio.Future[T]":
+        """Queue a request, and return where its result or MoorageError will be. See infer.
+
+        Who does not want it any more has to give it up.
+        """
         ticket: Ticket[T] = Ticket(request, render, self._loop.create_future())
         self._tickets.open(ticket)
         if self._gathering.add(request, len(self._tickets)):
             self._schedule()
         elif self._gather_timer is None:
             self._gather_timer = self._loop.call_later(GATHER_S, self._gathered)
-        try:
-            return await ticket.future
-        except asyncio.CancelledError:
-            if self._tickets.take(request.request_id) is not None:
-                self.post(events.RequestCancelled(request.request_id))
-            raise
+        return ticket.future
+
+    def give_up(self, request_id: int) -> None:
+        """The caller has gone: the request leaves its queue. Without effect on one that is answered."""
+        if self._tickets.take(request_id) is not None:
+            self.post(events.RequestCancelled(request_id))
 
     def _gathered(self) -> None:
         """Nobody waits longer for company."""

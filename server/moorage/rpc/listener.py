@@ -1,7 +1,7 @@
 """The gRPC server: all services on one address."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import grpc
 
@@ -15,6 +15,7 @@ from moorage.rpc.ports import Backend
 from moorage.rpc.reflection import Reflection
 from moorage.rpc.repository import Repository
 from moorage.rpc.statistics import Statistics
+from moorage.rpc.streaming import Streams, Window
 from moorage_protocol.services import INFERENCE_METHODS, INFERENCE_SERVICE
 
 _KEEPALIVE_TIME_MS = 20_000
@@ -28,12 +29,14 @@ class ListenerSettings:
 
     max_receive_bytes: a larger message is refused by gRPC before it is read.
     max_concurrent_calls: calls beyond it are refused by gRPC at once; watches of health count too.
+    window: of each inference stream.
     """
 
     address: str
     server_version: str
     max_receive_bytes: int = 256 * 1024 * 1024
     max_concurrent_calls: int = 10_000
+    window: Window = field(default_factory=Window)
 
 
 class Listener:
@@ -44,6 +47,7 @@ class Listener:
         self._admin = Admin(backend)
         self._health = Health(backend)
         self._reflection = Reflection()
+        self._streams = Streams(backend, settings.window)
         self._server = grpc.aio.server(
             options=(
                 ("grpc.max_receive_message_length", settings.max_receive_bytes),
@@ -59,7 +63,7 @@ class Listener:
             ),
             maximum_concurrent_rpcs=settings.max_concurrent_calls,
         )
-        handlers = dict(_inference_handlers(backend, settings.server_version))
+        handlers = dict(_inference_handlers(backend, self._streams, settings.server_version))
         inference = grpc.method_handlers_generic_handler(INFERENCE_SERVICE, handlers)
         # Looked through in this order for every call.
         beside = (self._admin.handler(), self._health.handler(), *self._reflection.handlers())
@@ -85,13 +89,14 @@ class Listener:
         Cancellation: the server goes on stopping.
         """
         self._admin.close()
+        self._streams.close()
         self._health.close()
         self._reflection.close()
         await self._server.stop(grace_s)
 
 
 def _inference_handlers(
-    backend: Backend, server_version: str
+    backend: Backend, streams: Streams, server_version: str
 ) -> "Iterator[tuple[str, grpc.RpcMethodHandler[bytes, bytes]]]":
     """A handler for every method of the inference service."""
     metadata = Metadata(backend, server_version)
@@ -110,6 +115,6 @@ def _inference_handlers(
         "RepositoryModelUnload": repository.unload,
     }
     yield "ModelInfer", raw_unary(Inference(backend).model_infer)
-    yield "ModelStreamInfer", two_way_stream(unimplemented.model_stream_infer)
+    yield "ModelStreamInfer", two_way_stream(streams.model_stream_infer)
     for name, handler in handlers.items():
         yield name, unary(INFERENCE_METHODS[name], handler)

@@ -1,5 +1,6 @@
 """What this room asks of the engine. The engine satisfies it; tests bring an in-memory one."""
 
+import asyncio
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol, TypeVar
@@ -36,6 +37,15 @@ class Backend(Protocol):
 
         Raises any MoorageError, and whatever `render` raises. Cancellation: the request is cancelled.
         """
+        ...
+
+    def begin(self, request: InferenceRequest, render: Render[T]) -> "asyncio.Future[T]":
+        """Queue the request; what `infer` would answer or raise will be in the future. Who no longer waits for it says
+        so with give_up."""
+        ...
+
+    def give_up(self, request_id: int) -> None:
+        """Nobody waits for this request any more. Without effect on one that is answered."""
         ...
 
     def snapshot(self) -> ServerSnapshot:

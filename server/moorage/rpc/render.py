@@ -38,6 +38,10 @@ class Renderer:
 
     def __call__(self, outputs: tuple[OutputTensor, ...]) -> bytes:
         """The serialized response. KeyError: an output that was asked for is not there."""
+        return b"".join(self.parts(outputs))
+
+    def parts(self, outputs: tuple[OutputTensor, ...]) -> Sequence[bytes | memoryview]:
+        """What joined is the serialized response. KeyError: an output that was asked for is not there."""
         wanted: Sequence[OutputTensor] = outputs
         if self._outputs:
             by_name = {output.name: output for output in outputs}
@@ -47,7 +51,7 @@ class Renderer:
             parts += [_typed_part(output) for output in wanted]
         else:
             self._add_raw(parts, wanted)
-        return b"".join(parts)
+        return parts
 
     def _identity(self) -> tuple[bytes, ...]:
         if not self._client_id:

@@ -1,15 +1,12 @@
 """Extensions that this server does not have, so that their clients hear so, and can still clean up."""
 
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Awaitable, Callable
+from typing import Any
 
 from google.protobuf.message import Message
 
 from moorage.domain.errors import NotSupported
 from moorage_protocol import inference as pb
-
-if TYPE_CHECKING:
-    from moorage.rpc.guard import Context
 
 _NO_SHARED_MEMORY = "this server has no shared-memory extension"
 
@@ -50,11 +47,3 @@ HANDLERS: dict[str, Handler] = {
     "LogSettings": _refusing("this server has no logging extension"),
 }
 """By the method's name. No region is ever registered, so there is none to tell of and none left after unregistering."""
-
-
-async def model_stream_infer(_: AsyncIterator[bytes], __: "Context") -> AsyncGenerator[bytes]:
-    """Raises NotSupported before the first message is read."""
-    answers: tuple[bytes, ...] = ()
-    for answer in answers:
-        yield answer
-    raise NotSupported("this server does not stream inferences; use ModelInfer")

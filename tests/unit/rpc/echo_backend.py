@@ -5,8 +5,9 @@ import time
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
+from itertools import count
 from pathlib import PurePath
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from moorage.domain.errors import LoadFailed, ModelNotFound, ModelNotReady, ServerDraining
 from moorage.domain.model import ModelKey, ModelSpec, ModelState, SharePolicy
@@ -65,6 +66,8 @@ class EchoBackend:
         self.ledger = Ledger()
         self.estimates: tuple[RunEstimate, ...] = ()
         self.listeners: list[Callable[[], None]] = []
+        self._ids = count(1)
+        self.asked: dict[int, asyncio.Future[Any]] = {}
 
     def resolve(self, name: str, version: str) -> tuple[ModelKey, ModelSpec]:
         model = self.models.get(name)
@@ -75,7 +78,7 @@ class EchoBackend:
         return model.key, model.spec
 
     def next_request_id(self) -> int:
-        return len(self.requests) + 1
+        return next(self._ids)
 
     async def infer(self, request: InferenceRequest, render: Render[T]) -> T:
         if self.draining:
@@ -91,6 +94,13 @@ class EchoBackend:
         if self.failure is not None:
             raise self.failure
         return _render_from_borrowed_memory(request, render)
+
+    def begin(self, request: InferenceRequest, render: Render[T]) -> asyncio.Future[T]:
+        asked = self.asked[request.request_id] = asyncio.ensure_future(self.infer(request, render))
+        return asked
+
+    def give_up(self, request_id: int) -> None:
+        self.asked[request_id].cancel()
 
     def snapshot(self) -> ServerSnapshot:
         return ServerSnapshot(

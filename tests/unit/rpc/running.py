@@ -11,6 +11,7 @@ from google.protobuf.message import Message
 
 from moorage.rpc.listener import Listener, ListenerSettings
 from moorage.rpc.ports import Backend
+from moorage.rpc.streaming import Window
 from moorage_protocol.services import INFERENCE_METHODS
 
 if TYPE_CHECKING:
@@ -28,9 +29,12 @@ def on_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., Non
 
 
 @asynccontextmanager
-async def listening(backend: Backend, max_receive_bytes: int = 64 * 1024 * 1024) -> AsyncIterator[str]:
+async def listening(
+    backend: Backend, max_receive_bytes: int = 64 * 1024 * 1024, window: Window | None = None
+) -> AsyncIterator[str]:
     """The address of a server, on a port that was free."""
-    listener = Listener(backend, ListenerSettings("127.0.0.1:0", "0.0.0", max_receive_bytes))
+    settings = ListenerSettings("127.0.0.1:0", "0.0.0", max_receive_bytes, window=window or Window())
+    listener = Listener(backend, settings)
     address = await listener.start()
     try:
         yield address
@@ -39,9 +43,9 @@ async def listening(backend: Backend, max_receive_bytes: int = 64 * 1024 * 1024)
 
 
 @asynccontextmanager
-async def connected(backend: Backend) -> AsyncIterator["grpc.aio.Channel"]:
+async def connected(backend: Backend, window: Window | None = None) -> AsyncIterator["grpc.aio.Channel"]:
     """A channel to a server round the backend."""
-    async with listening(backend) as address, grpc.aio.insecure_channel(address) as channel:
+    async with listening(backend, window=window) as address, grpc.aio.insecure_channel(address) as channel:
         yield channel
 
 

@@ -242,18 +242,6 @@ async def test_shared_memory_has_nothing_to_tell() -> None:
 
 
 @on_loop
-async def test_streams_are_unimplemented_in_words() -> None:
-    async with connected(echoing()) as channel:
-        stub: grpc.aio.StreamStreamMultiCallable[bytes, bytes] = channel.stream_stream(
-            INFERENCE_METHODS["ModelStreamInfer"].path
-        )
-        stream = stub()
-        with pytest.raises(grpc.aio.AioRpcError) as caught:
-            await stream.read()
-        assert (caught.value.code(), "use ModelInfer" in str(caught.value.details())) == (Code.UNIMPLEMENTED, True)
-
-
-@on_loop
 async def test_every_method_is_served() -> None:
     async with connected(echoing()) as channel:
         for name, method in INFERENCE_METHODS.items():

@@ -77,8 +77,10 @@ async def test_what_fails_is_answered_in_its_place_and_the_stream_goes_on() -> N
 @on_loop
 async def test_bytes_that_are_no_request_have_an_unknown_id() -> None:
     async with connected(echoing()) as channel:
-        stream = channel.stream_stream(METHOD.path, response_deserializer=METHOD.response.FromString)()
-        await send(stream, (b"\xff\xff",))  # type: ignore[arg-type]
+        stub: Any = channel.stream_stream(METHOD.path, response_deserializer=METHOD.response.FromString)
+        stream = stub()
+        await stream.write(b"\xff\xff")
+        await stream.done_writing()
         (answer,) = [answer async for answer in stream]
         assert answer.error_message.startswith("[request id: <id_unknown>] INVALID_ARGUMENT: ")
 
@@ -129,12 +131,12 @@ async def test_a_client_that_does_not_read_keeps_the_server_from_reading() -> No
     large = raw_request("any", ("x", "FP32", [1, 1_000_000], bytes(4_000_000)))
     async with connected(backend, Window(max_requests=4)) as channel:
         stream = opened(channel)
-        writing = asyncio.create_task(send(stream, (large for _ in range(40))))
-        await asyncio.sleep(1.0)
-        assert len(backend.requests) < 12
-        assert not writing.done()
-        assert len([answer async for answer in stream]) == 40
-        await writing
+        async with asyncio.TaskGroup() as tasks:
+            writing = tasks.create_task(send(stream, (large for _ in range(40))))
+            await asyncio.sleep(1.0)
+            assert len(backend.requests) < 12
+            assert not writing.done()
+            assert len([answer async for answer in stream]) == 40
 
 
 @on_loop

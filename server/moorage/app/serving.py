@@ -21,6 +21,7 @@ from moorage.engine.engine import Engine
 from moorage.engine.ports import Repository
 from moorage.repository.disk import DiskRepository
 from moorage.rpc.listener import Listener, ListenerSettings
+from moorage.rpc.streaming import Window
 from moorage.scheduling.scheduler import Scheduler
 from moorage.scheduling.state import DeviceLimits, Limits
 from moorage.web.server import HttpServer
@@ -184,6 +185,7 @@ def _listener_settings(settings: Settings) -> ListenerSettings:
         server_version=__version__,
         max_receive_bytes=settings.server.max_message_bytes,
         max_concurrent_calls=settings.server.max_concurrent_rpcs,
+        window=Window(settings.server.max_stream_requests, settings.server.max_stream_bytes),
     )
 
 

@@ -21,6 +21,7 @@ _EXPECTED_HANG = "seconds from 0.1 to 86400"
 _EXPECTED_AGEING = "seconds above 0, at most 86400"
 _EXPECTED_QUEUE_ROWS = "rows from 1 to 1000000000"
 _EXPECTED_RPCS = "a whole number from 1 to 1000000"
+_EXPECTED_WINDOW = "a whole number from 1 to 65536"
 _EXPECTED_BUDGET = f"{EXPECTED_BYTES}, above 0 (a cuda device has no default yet)"
 _EXPECTED_SLOTS = f"a whole number from 1 to {MAX_RUN_SLOTS}"
 _EXPECTED_DEVICES = "a table [devices.cpu] or [devices.'cuda:N']"
@@ -43,6 +44,8 @@ class Section(BaseModel):
 class ServerSettings(Section):
     """Where the server listens and what one caller may ask of it. No HTTP where `http` is None.
 
+    max_stream_requests, max_stream_bytes: what one inference stream may have under way, from when it is read until its
+    answer is taken.
     max_queue_rows, max_queue_bytes: what may wait for all models together.
     hang_timeout_s: how long a run may outlive the last of its requests, and an unload may take, before its worker is
     killed.
@@ -71,6 +74,10 @@ class ServerSettings(Section):
     max_concurrent_rpcs: Annotated[int, BeforeValidator(_refuse_bool)] = Field(
         default=4096, ge=1, le=1_000_000, description=_EXPECTED_RPCS
     )
+    max_stream_requests: Annotated[int, BeforeValidator(_refuse_bool)] = Field(
+        default=64, ge=1, le=65536, description=_EXPECTED_WINDOW
+    )
+    max_stream_bytes: Bytes = Field(default=16 * 1024 * 1024, ge=1, description=EXPECTED_BYTES + ", at least 1")
     max_queue_rows: Annotated[int, BeforeValidator(_refuse_bool)] = Field(
         default=65536, ge=1, le=1_000_000_000, description=_EXPECTED_QUEUE_ROWS
     )

@@ -16,6 +16,8 @@ http = "off"
 grace_s = 5
 max_message = "1 MiB"
 max_concurrent_rpcs = 16
+max_stream_requests = 8
+max_stream_bytes = "2 MiB"
 max_queue_rows = 99
 max_queue_bytes = "3 MiB"
 ageing_s = 2.5
@@ -68,6 +70,8 @@ def test_every_key_is_read_from_the_file() -> None:
     assert settings.server.grace_s == 5.0
     assert settings.server.max_message_bytes == 1024**2
     assert settings.server.max_concurrent_rpcs == 16
+    assert settings.server.max_stream_requests == 8
+    assert settings.server.max_stream_bytes == 2 * 1024**2
     assert settings.server.max_queue_rows == 99
     assert settings.server.max_queue_bytes == 3 * 1024**2
     assert settings.server.ageing_s == 2.5
@@ -135,6 +139,7 @@ def test_settings_are_frozen() -> None:
         ("[devices.cpu]\nbudget = 'much'", "moorage.toml: devices.cpu.budget: expected bytes such as"),
         ("[server]\nmax_message = '4 GiB'", "moorage.toml: server.max_message: expected bytes such as"),
         ("[server]\nmax_concurrent_rpcs = 0", "moorage.toml: server.max_concurrent_rpcs: expected a whole number from"),
+        ("[server]\nmax_stream_requests = 0", "moorage.toml: server.max_stream_requests: expected a whole number from"),
         ("[server]\nmax_queue_rows = 0", "moorage.toml: server.max_queue_rows: expected rows from 1 to 10000"),
         ("server = 1", "moorage.toml: server: expected a table, got 1"),
         ("[devices]\ncpu = 1", "moorage.toml: devices.cpu: expected a table [devices.cpu] or [devices.'cuda:N'], g"),

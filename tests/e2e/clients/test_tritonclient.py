@@ -2,7 +2,7 @@
 
 import asyncio
 import queue
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -263,42 +263,3 @@ def test_tensors_without_elements(call: Call) -> None:
     tensor = triton.InferInput("audio", [2, 0], "FP32")
     tensor.set_data_from_numpy(np.empty((2, 0), np.float32))
     assert call("infer", "vad", [tensor]).as_numpy("probability").shape == (2, 0)
-
-
-def test_one_blocking_stream_of_all_models_in_order(server: RunningServer, examples: dict[str, ServedExample]) -> None:
-    answers: queue.SimpleQueue[tuple[Any, Any]] = queue.SimpleQueue()
-    with triton.InferenceServerClient(server.grpc) as client:
-        client.start_stream(lambda result, error: answers.put((result, error)))
-        asked = (*NAMES, "nobody") * 4
-        for number, name in enumerate(asked):
-            example = examples.get(name, examples["identity"])
-            client.async_stream_infer(name, inputs_of(example), request_id=str(number), priority=number % 6)
-        for number, name in enumerate(asked):
-            result, error = answers.get(timeout=ANSWER_LIMIT_S)
-            _check_streamed(examples, number, name, result, error)
-
-
-def test_one_asyncio_stream_of_all_models_in_order(server: RunningServer, examples: dict[str, ServedExample]) -> None:
-    asked = (*NAMES, "nobody") * 4
-
-    async def requests() -> AsyncIterator[dict[str, Any]]:
-        for number, name in enumerate(asked):
-            example = examples.get(name, examples["identity"])
-            yield {"model_name": name, "inputs": inputs_of(example), "request_id": str(number)}
-
-    async def ask() -> list[tuple[Any, Any]]:
-        async with triton_aio.InferenceServerClient(server.grpc) as client:
-            return [answer async for answer in client.stream_infer(requests(), stream_timeout=ANSWER_LIMIT_S)]
-
-    for number, (name, (result, error)) in enumerate(zip(asked, asyncio.run(ask()), strict=True)):
-        _check_streamed(examples, number, name, result, error)
-
-
-def _check_streamed(examples: dict[str, ServedExample], number: int, name: str, result: Any, error: Any) -> None:
-    if name == "nobody":
-        assert str(error).startswith(f"[request id: {number}] NOT_FOUND: "), error
-        return
-    assert error is None, error
-    assert result.get_response().id == str(number)
-    assert result.get_response().parameters["triton_final_response"].bool_param
-    examples[name].check(result.as_numpy(examples[name].output_name))

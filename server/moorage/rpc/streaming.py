@@ -130,7 +130,7 @@ class _Stream:
         finally:
             reader.cancel()
             self._abandon()
-            await asyncio.wait((reader,))
+            await asyncio.gather(reader, return_exceptions=True)
 
     async def _has_more(self, reader: asyncio.Task[None]) -> bool:
         """Wait for a request whose answer comes next; False at the end. Raises what the reader raised."""

@@ -66,6 +66,7 @@ soak: $(VENV)/.dev  ## twenty times as many random worlds, and the trials of mem
 	TEST_EXAMPLES=40000 $(BIN)/python -m pytest tests/properties tests/simulation tests/gpu
 	HF_HUB_OFFLINE=1 $(BIN)/python -m tests.integration.memory.six_models
 	HF_HUB_OFFLINE=1 $(BIN)/python -m tests.integration.memory.preemption long
+	$(BIN)/python -m tests.integration.memory.profiles
 	HF_HUB_OFFLINE=1 $(BIN)/python -m tests.integration.load.overload
 	HF_HUB_OFFLINE=1 $(BIN)/python -m tests.integration.load.fair_shares
 	HF_HUB_OFFLINE=1 TEST_EXAMPLES=40000 $(BIN)/python -m pytest tests/integration/cases/test_batches.py --timeout 1800

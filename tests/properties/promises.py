@@ -159,6 +159,7 @@ def _only_higher_preempts(state: State, was: Before) -> None:
         waiting = [other.priority for key in device.models for other in state.models[key].queue]
         waiting += [state.models[key].share.priority for key in device.arriving if isinstance(key, ModelKey)]
         waiting += [state.holds[key].priority for key in device.arriving if isinstance(key, HoldKey)]
+        waiting += [claim.priority for claim in device.short.values()]  # for the next step of who goes on, too
         starting = [other.priority for run in state.runs.values() for other in run.entries]
         budget = device.budget
         overdrawn = budget.capacity_bytes < budget.configured_bytes or budget.overdrawn_bytes > 0

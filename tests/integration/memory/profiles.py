@@ -16,7 +16,7 @@ MODELS: dict[str, list[str]] = {
     "identity": [],
     "mlp": [],
     "embedder": ["--text", "a short text", "--text", "the tide comes in and the tide goes out, " * 20],
-    "vad": ["--shape", "audio=160000"],
+    "vad": ["--shape", "audio=48000"],
 }
 TIMES = 3
 MOST_PERCENT = 10

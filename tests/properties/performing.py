@@ -220,12 +220,12 @@ class Performing:
 
     def _in_turn(self, run: actions.Run) -> None:
         """A batch is of the highest priority of those who came first: nobody of its like is passed over for it, and
-        nobody at all for the first in it."""
+        nobody at all for the first in it. Who is tried again with others is of their like, and of nobody else's."""
         for entry in self.scheduler.state.models[run.key].queue:
             first = run.entries[0]
             key = entry.request.batch_key
-            alike = not entry.cohort and key is not None and key == first.request.batch_key
-            self._after(entry, run.entries if alike or first.cohort else run.entries[:1])
+            alike = entry.cohort == first.cohort and key is not None and key == first.request.batch_key
+            self._after(entry, run.entries if alike else run.entries[:1])
 
     def _after(self, entry: Entry, members: Sequence[Entry]) -> None:
         """Somebody who still waits stands behind all of these."""

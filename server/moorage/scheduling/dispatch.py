@@ -40,8 +40,10 @@ class Dispatch:
             self._room.relieve(device, now)
         if device.short:
             self._look_at_short(device)
-        if device.ready.first_place is None and device.arriving.first_place is None:
-            return
+        if device.ready.first_place is not None or device.arriving.first_place is not None:
+            self._take_turns(device, now)
+
+    def _take_turns(self, device: DeviceRecord, now: float) -> None:
         turn = Turn()
         passed: list[tuple[Line[Hashable], _Taken]] = []
         while not turn.refused and (line := self._first_line(device, turn)) is not None:
@@ -58,7 +60,9 @@ class Dispatch:
         for line, taken in passed:
             line.put_back(taken)
         if turn.refused:
-            self._state.stir(name)
+            self._state.stir(device.name)
+        elif device.short and device.runs == 0 and passed:
+            self._ready.end_standstill(device, now)
 
     def _look_at_short(self, device: DeviceRecord) -> None:
         """See what those who are short of memory need now. Nothing is kept for who does not wait any more."""

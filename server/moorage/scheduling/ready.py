@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from moorage.domain.model import ModelKey
+from moorage.domain.model import ModelKey, ModelState
 from moorage.scheduling.claims import Claim
 from moorage.scheduling.entries import Entry
 from moorage.scheduling.placement import most_workspace_bytes
@@ -13,6 +13,8 @@ from moorage.scheduling.runs import Runs
 from moorage.scheduling.state import DeviceRecord, State
 from moorage.scheduling.states import going
 from moorage.scheduling.stepping import Steps
+
+_MOVING = {ModelState.LOADING, ModelState.RESTORING, ModelState.OFFLOADING, ModelState.UNLOADING}
 
 
 class Ready:
@@ -62,6 +64,19 @@ class Ready:
         turn.refused = self._is_short(device, claim, model, turn.for_another(), now)
         # Who is next has a place of their own: it is found anew, as for everything that changed.
         return turn.refused or bool(model.runs)
+
+    def end_standstill(self, device: DeviceRecord, now: float) -> None:
+        """Where nothing runs, comes or goes, and yet nobody could begin, each waits for another to end: those who run
+        have outgrown what there is. The last of them in line makes do with what is there, or is given up."""
+        if device.budget.leaving_bytes or device.gathering or device.returning or (device.guarded_until_s or 0.0) > now:
+            return
+        models = device.models.values()
+        if any(model.state in _MOVING or not self._state.is_up(model) for model in models):
+            return
+        stuck = [(device.short[model.key], model) for model in models if model.key in device.short and going(model)]
+        if stuck:
+            _, last = max(stuck, key=lambda claimed: (claimed[0].priority, claimed[0].place))
+            self._steps.squeeze(last, device, now)
 
     def _leaves_the_slot(self, device: DeviceRecord, model: ModelRecord) -> bool:
         """Whether the last slot is about to be wanted by higher priority, whose memory is on its way."""

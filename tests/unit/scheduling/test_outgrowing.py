@@ -1,7 +1,7 @@
 """Running requests whose states outgrow what room there is for them."""
 
 from moorage.domain.model import Isolation, PreemptionPolicy, SharePolicy
-from moorage.scheduling.state import DeviceLimits
+from moorage.scheduling.state import DeviceLimits, Limits
 from tests.support.core import Core
 from tests.support.scheduling import UNGUARDED, make_spec
 
@@ -101,3 +101,20 @@ def test_what_is_about_to_come_free_for_another_leaves_what_is_free_to_whom_it_d
     assert worker is not None
     assert core.up(worker) == ["load urgent/1 on cpu/urgent/1"]
     assert core.loaded(urgent, 3, load_s=1.0) == ["loaded urgent/1", "drop 3", "execute 4"]
+
+
+def test_who_outgrew_the_device_and_may_not_give_way_is_given_up_rather_than_wait_for_who_waits_for_it() -> None:
+    core = Core.on(DeviceLimits(28, run_slots=1), Limits(ageing_s=0.5, min_residency_s=0.0))
+    first = core.resident(make_spec("first", weights=12, per_row=1, max_batch_size=1))
+    stays = PreemptionPolicy(max_preemptions=0)
+    grows = core.resident(
+        make_spec("grows", weights=11, per_row=1, max_batch_size=1, steps=3, state=2, preemption=stays)
+    )
+    assert core.ask(1, model=first, priority=1) == ["execute 1"]
+    core.ask(2, model=first, priority=1)
+    core.ask(3, model=grows, priority=2)
+    core.now += 1.0
+    decided = core.finish(1)
+    assert decided == ["succeed 1", "starting 3"]
+    assert core.step(grows, state=5) == ["fail 3: MemoryExhausted", "drop 3"]
+    assert core.dropped(3, key=grows) == ["execute 2"]

@@ -104,6 +104,9 @@ class Building:
         model.came_s = now
         model.way_in_s = took_s
         model.in_service = True
+        device = self._state.device_of(model)
+        if device.short:
+            self._state.stir(device.name)  # whoever is of higher priority may put it out from now on
         self._state.move(model, ModelState.RESIDENT)
         self._departures.settle(model, None)
 

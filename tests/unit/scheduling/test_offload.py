@@ -251,3 +251,15 @@ def test_news_of_moves_that_nobody_asked_for_are_no_news() -> None:
     late = (core.offloaded, core.offload_failed, core.restored, core.restore_failed, core.unloaded)
     assert [answer(key) for answer in late for key in (MODEL, ModelKey("nobody", 1))] == [[]] * 10
     assert core.model().state is ModelState.RESIDENT
+
+
+def test_one_that_was_brought_back_for_nobody_makes_way_at_once_for_higher_priority() -> None:
+    core = Core.on(DeviceLimits(30, host_bytes=100, run_slots=8), UNGUARDED)
+    idle = core.resident(make_spec("idle", weights=15, offloads=True))
+    urgent = core.resident(make_spec("urgent", weights=5, per_row=20, offloads=True))
+    assert core.ask(1, model=urgent, priority=1) == ["offload idle/1 on cpu"]
+    core.offloaded(idle)
+    core.finish(1)
+    assert core.load(idle) == ["restore idle/1 on cpu"]
+    assert core.ask(2, model=urgent, priority=1) == []
+    assert "offload idle/1 on cpu" in core.restored(idle)

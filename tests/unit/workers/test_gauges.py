@@ -1,9 +1,12 @@
+import mmap
 import sys
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
+from moorage.workers.child import resident
 from moorage.workers.child.gauges import Gauges, LaneGauge, meter_of, peak_of
 from moorage.workers.child.heap import AsideHeap
 from moorage.workers.child.meters import Meter, Taken
@@ -67,6 +70,29 @@ def test_what_a_run_has_at_once_is_told_to_some_pages_whatever_holes_the_heap_ha
     # Less what a process takes by itself.
     assert max(found) == pytest.approx((kib - 96) * 1024, abs=48 * 1024)
     assert max(found) - min(found) < 48 * 1024
+
+
+@linux
+@pytest.mark.parametrize(("processors", "added_up_pages"), [(2, 32), (64, 128)])
+def test_what_the_kernel_may_have_added_up_late_is_nothing(
+    monkeypatch: pytest.MonkeyPatch, processors: int, added_up_pages: int
+) -> None:
+    """Pages that were touched before a run and count only in it, a processor's at once; 24 are the process's own."""
+    monkeypatch.setattr("os.cpu_count", lambda: processors)
+    meter = ResidentMeter()
+    before = resident._memory()
+
+    def taken(pages: int) -> int:
+        after = replace(before, most_resident_bytes=before.resident_bytes + pages * mmap.PAGESIZE)
+        readings = iter([before, after])
+        monkeypatch.setattr(resident, "_memory", lambda: next(readings))
+        meter.start(thorough=False)
+        peak_bytes = meter.taken().peak_bytes
+        meter.stop()
+        return peak_bytes
+
+    assert taken(added_up_pages + 24) == 0
+    assert taken(added_up_pages + 25) == (added_up_pages + 1) * mmap.PAGESIZE
 
 
 @linux

@@ -24,7 +24,8 @@ class ResidentMeter:
 
     Free heap is given back first, so that what a run touches counts again. That costs a tenth of a millisecond and
     more, and pages that the next run needs anew. Pages of files and of shared memory are left out, as inputs and
-    outputs are in a lane's segment; and so is as much as a run takes that does nothing.
+    outputs are in a lane's segment; and so is as much as a run takes that does nothing. It may touch one page, and the
+    kernel add up a processor's with it: what is no more than that is nothing.
 
     What a run touches of the heap is up to twice of what it has at once, and depends on which holes runs before have
     left there. So, thoroughly, the heap is kept out of it: see AsideHeap. Then the most resident pages are what the run
@@ -37,7 +38,11 @@ class ResidentMeter:
     def __init__(self) -> None:
         """Raises OSError where the kernel does not tell."""
         self._heap = AsideHeap()
-        self._slack_bytes = _slack_bytes(os.cpu_count() or 1)
+        processors = os.cpu_count() or 1
+        uncounted_bytes = _uncounted_bytes(processors)
+        self._nothing_bytes = _OWN_BYTES + uncounted_bytes
+        # How far off the difference of two figures of resident pages may be: either by what is not added up yet.
+        self._slack_bytes = 2 * uncounted_bytes * processors
         self._before = _Memory(0, 0, 0, 0, 0)
         self._filler: mmap.mmap | None = None
         self.start(thorough=False)
@@ -66,6 +71,8 @@ class ResidentMeter:
         if self._filler is not None:
             space_bytes = after.most_space_bytes - before.space_bytes - mapped_bytes
             taken_bytes = min(max(space_bytes, taken_bytes - self._slack_bytes), taken_bytes + self._slack_bytes)
+        elif taken_bytes <= self._nothing_bytes:
+            return Taken(0)
         return Taken(max(0, taken_bytes - _OWN_BYTES))
 
     def stop(self) -> None:
@@ -75,10 +82,9 @@ class ResidentMeter:
         self._heap.let_in()
 
 
-def _slack_bytes(processors: int) -> int:
-    """How far off the difference of two figures of resident pages may be: either by what is not added up yet."""
-    uncounted_pages = max(_LEAST_UNCOUNTED_PAGES, 2 * processors)
-    return 2 * uncounted_pages * processors * mmap.PAGESIZE
+def _uncounted_bytes(processors: int) -> int:
+    """The most resident pages of one processor that the kernel has not added up yet."""
+    return max(_LEAST_UNCOUNTED_PAGES, 2 * processors) * mmap.PAGESIZE
 
 
 def _collect_garbage() -> None:

@@ -92,12 +92,15 @@ class StartingRequest(BatchMember):
 class Step:
     """What a step did for one request.
 
-    outputs: of its last step: by name, as `Model.infer` returns them, with the rows of that request alone.
-    done: whether it was the last. Outputs of any other step are not looked at.
+    outputs: by name, as `Model.infer` returns them, with the rows of that request alone. They are due with the last
+        step. Where model.toml says `decoupled = true`, those of every step are sent at once, and none are due.
+    done: whether it was the last.
+    error: what went wrong with this request, and not with the others: raised, it would end all of them.
     """
 
     outputs: Mapping[str, Any] | None = None
     done: bool = False
+    error: BaseException | None = None
 
 
 class Loadable:
@@ -142,7 +145,11 @@ class Model(Loadable):
             `shapes`.
         Returns the outputs by name, each with the declared datatype and shape and as many rows as came in
             (a BYTES output: nested lists of bytes or str, or a flat list where no dimension is -1).
-        Cancellation: a run that has started is not interrupted; its result is dropped.
+        With `decoupled = true` in model.toml it may yield any number of these instead, and each is sent as it comes.
+            Every request is then computed by itself, and batch.requests has one member. Between two outputs others
+            have their turn; one that has to give way to higher priority begins again, and what was sent is not sent
+            again: so it must yield the same each time. What it keeps beside its inputs, `[memory] state` has to say.
+        Cancellation: a run that has started is not interrupted; its result is dropped. A generator is closed.
         """
         raise NotImplementedError(f"{type(self).__name__} must define infer(inputs, batch)")
 

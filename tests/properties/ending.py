@@ -11,6 +11,9 @@ def ends_well(world: World) -> None:
         world.send(events.CapacityChanged(name, limits.capacity_bytes))
     for hold_id in sorted(world.holds | world.holds_asked):
         world.let_go(hold_id)
+    for request_id in world.paused:
+        if request_id % 2:
+            world.resume(request_id)
     _nobody_starves(world)
     world.come_to_rest()
     state = world.scheduler.state
@@ -39,7 +42,8 @@ def _nobody_starves(world: World) -> None:
     """Arrivals have stopped: while deadlines are far, everybody who can be served is, before anybody expires."""
     world.answer_everything()
     for _ in range(100):
-        patient = [request for request in world.waiting.values() if request.deadline_s > world.now + 60.0]
+        waiting = [request for request in world.waiting.values() if request.request_id not in world.paused]
+        patient = [request for request in waiting if request.deadline_s > world.now + 60.0]
         if not patient:
             return
         wake_s = world.scheduler.next_wake_s

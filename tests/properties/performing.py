@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from moorage.domain.errors import DeadlineExceeded, DeadlineUnmeetable, Preempted
 from moorage.domain.model import ModelKey, ModelSpec, ModelState
-from moorage.domain.request import InferenceRequest, Piece
+from moorage.domain.request import InferenceRequest, Piece, StepResult
 from moorage.scheduling import actions
 from moorage.scheduling.entries import Entry
 from moorage.scheduling.scheduler import Scheduler
@@ -31,6 +31,7 @@ class Performing:
         self.holds: set[int] = set()
         self.losses: Counter[int] = Counter()
         self.steps_done: defaultdict[int, int] = defaultdict(int)
+        self.sent: Counter[int] = Counter()
         self.done: set[int] = set()
         self.finished_run: int | None = None
         self.just_died: str | None = None
@@ -47,7 +48,11 @@ class Performing:
                 assert result.done
                 assert request.request_id in self.done
                 assert request in [entry.request for entry in run.entries]
+                spec = self.specs[request.model]
+                assert self.sent[request.request_id] == (spec.simulated.steps - 1 if spec.decoupled else 0)
                 self._computed(request)
+            case actions.Emit(run, request, result):
+                self._emitted(run, request, result)
             case actions.Fail(request, error):
                 if isinstance(error, DeadlineUnmeetable):
                     takes_s = error.wait_s + error.load_s + error.run_s + error.answer_s
@@ -61,6 +66,15 @@ class Performing:
                 pass
             case _:
                 self._perform_on_worker(action)
+
+    def _emitted(self, run: actions.Run, request: InferenceRequest, result: StepResult) -> None:
+        """A part of the answer comes once, and in order, however often its request began again."""
+        assert result.outputs
+        assert not result.done
+        assert request in [entry.request for entry in run.entries]
+        assert request.request_id in self.waiting
+        self.sent[request.request_id] += 1
+        assert self.sent[request.request_id] == self.steps_done[request.request_id]
 
     def _computed(self, request: InferenceRequest) -> None:
         """A request is answered when it is computed, or the last of its pieces is."""
@@ -240,6 +254,7 @@ class Performing:
 
     def _begin_step(self, process: Process, run: actions.Run, step: actions.StepPlan) -> None:
         fresh = (*step.starting, *step.resuming)
+        assert not any(entry.paused for entry in run.entries), "its caller does not read"
         for entry in run.entries:
             owner = (run.key, entry.request.request_id)
             assert (owner in process.states) == (entry not in fresh)

@@ -57,7 +57,8 @@ preemption = st.builds(
 
 def _fits_together(spec: ModelSpec) -> bool:
     splits = spec.batching.split_requests and spec.max_batch_size == 0
-    return not splits and (spec.instances == 1 or spec.simulated.steps == 1)
+    decouples = spec.decoupled and (spec.batching.split_requests or spec.simulated.steps == 1)
+    return not splits and not decouples and (spec.instances == 1 or spec.simulated.steps == 1)
 
 
 specs = st.builds(
@@ -81,5 +82,6 @@ specs = st.builds(
     state=st.sampled_from([0, 2, 6]),
     growth=st.sampled_from([0, 0, 1, 3]),
     offloads=st.booleans(),
+    decoupled=st.sampled_from([False, False, True]),
     warmup=st.sampled_from([(), (), (WarmupRun(1),), (WarmupRun(2), WarmupRun(4))]),
 ).filter(_fits_together)

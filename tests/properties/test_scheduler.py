@@ -146,6 +146,18 @@ class SchedulerMachine(WorkerRules):
     def cancel(self, data: st.DataObject) -> None:
         self.world.cancel(data.draw(st.integers(1, self.last_id)))
 
+    @precondition(lambda self: bool(self.world.waiting))
+    @rule(data=st.data())
+    def pause(self, data: st.DataObject) -> None:
+        """Whoever does not read most often has several who wait for it."""
+        for request_id in data.draw(st.lists(st.sampled_from(sorted(self.world.waiting)), max_size=3)):
+            self.world.pause(request_id)
+
+    @precondition(lambda self: bool(self.world.paused))
+    @rule(data=st.data())
+    def resume(self, data: st.DataObject) -> None:
+        self.world.resume(data.draw(st.sampled_from(self.world.paused)))
+
     # Operators, and processes outside.
 
     @rule(key=st.sampled_from(KEYS), share=shares)

@@ -4,7 +4,8 @@ from dataclasses import replace
 
 from moorage.domain.errors import LoadFailed, MoorageError
 from moorage.domain.model import ModelKey, ModelSpec, ModelState
-from moorage.domain.request import InferenceRequest, RehearsedRun, StepResult
+from moorage.domain.request import BatchOutput, InferenceRequest, RehearsedRun, StepResult
+from moorage.domain.tensor import Datatype
 from moorage.scheduling import actions, events
 from moorage.scheduling.scheduler import Scheduler
 from moorage.scheduling.state import DeviceLimits, Limits
@@ -19,6 +20,8 @@ def whole_of(request: InferenceRequest) -> InferenceRequest:
     return request if request.piece is None else request.piece.whole
 
 
+# Of a step: what it holds is nothing to the scheduler.
+ANSWER = BatchOutput("y", Datatype.UINT8, (1,), memoryview(b"y"), (1,))
 _TELL_OF_WHAT_IS_TAKEN = (events.CapacityChanged, events.StepFinished, events.ModelLoaded)
 
 
@@ -71,6 +74,18 @@ class World(Performing):
 
     def cancel(self, request_id: int) -> None:
         self.send(events.RequestCancelled(request_id))
+
+    def pause(self, request_id: int) -> None:
+        self.send(events.RequestPaused(request_id))
+
+    def resume(self, request_id: int) -> None:
+        self.send(events.RequestResumed(request_id))
+
+    @property
+    def paused(self) -> list[int]:
+        """Requests whose callers don't read."""
+        entries = self.scheduler.state.entries.values()
+        return sorted({whole_of(entry.request).request_id for entry in entries if entry.paused})
 
     def hold(self, hold_id: int, device: str, size_bytes: int, priority: int, patience_s: float) -> None:
         self.holds_asked.add(hold_id)
@@ -178,7 +193,8 @@ class World(Performing):
             return StepResult(request_id, done=True, state_bytes=0)
         grown_bytes = process.states[key, request_id] + int(spec.parameters["growth"])
         process.states[key, request_id] = grown_bytes
-        return StepResult(request_id, done=False, state_bytes=grown_bytes)
+        outputs = (ANSWER,) if spec.decoupled else ()
+        return StepResult(request_id, done=False, state_bytes=grown_bytes, outputs=outputs)
 
     def fail_run(self, name: str, run_id: int, error: MoorageError) -> None:
         process = self.processes[name]

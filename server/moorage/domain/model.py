@@ -237,6 +237,7 @@ class ModelSpec:
     weight: its share of its device's seconds, beside the weights of other models of the same priority.
     fallback: the device that computes what finds no memory on those; empty for none.
     instances: runs of it that may be under way at once; 1 of a stepped model.
+    decoupled: it answers a request with as many responses as it likes, or none; it computes in steps.
     versions: which of the model's versions are offered: "latest", "all", or their numbers.
     profiles: runs that were measured before, by kind of device ("cpu", "cuda").
     warmup: runs that come before it is loaded, in their order.
@@ -250,6 +251,7 @@ class ModelSpec:
     path: PurePath
     max_batch_size: int = 0
     instances: int = 1
+    decoupled: bool = False
     loading: Loading = Loading.EAGER
     load_timeout_s: float = 300.0
     isolation: Isolation = Isolation.SHARED

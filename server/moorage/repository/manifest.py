@@ -69,6 +69,7 @@ class Manifest(Table):
     instances: int = Field(
         default=1, strict=True, ge=1, le=MAX_INSTANCES, description=f"runs at once, from 1 to {MAX_INSTANCES}"
     )
+    decoupled: bool = Field(default=False, strict=True, description="true or false")
     inputs: tuple[InputTable, ...] = Field(description=_EXPECTED_TENSORS.format(name="x"))
     outputs: tuple[OutputTable, ...] = Field(description=_EXPECTED_TENSORS.format(name="y"))
     loading: Loading = Field(default=Loading.EAGER, alias="load", description=f"one of {', '.join(Loading)}")
@@ -111,12 +112,28 @@ class Manifest(Table):
             problems.append("inputs: expected at least one where max_batch_size is above 0, got []")
         if self.simulated is not None and self.runtime != "simulated":
             problems.append(f"simulated: expected only with runtime = 'simulated', got runtime = '{self.runtime}'")
+        problems += self._decoupled_problems() if self.decoupled else []
         if self.instances > 1 and self.simulated is not None and self.simulated.steps > 1:
             problems.append(f"instances: expected 1 where simulated.steps is above 1, got {self.instances}")
         problems += [] if problems else self._warmup_problems()
         if problems:
             raise ValueError("\n".join(problems))
         return self
+
+    def _decoupled_problems(self) -> list[str]:
+        """Who sends many responses computes in steps, and only some runtimes can. Pieces of it could not be joined."""
+        problems = []
+        steps = self.simulated.steps if self.simulated is not None else 1
+        if self.runtime != "python" and not (self.runtime == "simulated" and steps > 1):
+            problems.append(
+                "decoupled: expected true only with runtime = 'python', or 'simulated' with simulated.steps above 1, "
+                f"got runtime = '{self.runtime}'"
+            )
+        if self.instances > 1:
+            problems.append(f"instances: expected 1 where decoupled is true, got {self.instances}")
+        if self.batching.split_requests:
+            problems.append("batching.split_requests: expected false where decoupled is true, got true")
+        return problems
 
     def _warmup_problems(self) -> list[str]:
         """What a warm-up asks for and the model does not offer. It must be right otherwise."""

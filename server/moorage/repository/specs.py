@@ -28,6 +28,7 @@ def spec_of(manifest: Manifest, name: str, version: int, path: Path, files: File
         path=path,
         max_batch_size=manifest.max_batch_size,
         instances=manifest.instances,
+        decoupled=manifest.decoupled,
         loading=manifest.loading,
         load_timeout_s=manifest.load_timeout_s,
         isolation=manifest.placement.isolation,

@@ -64,6 +64,15 @@ class SucceedStepped:
 
 
 @dataclass(frozen=True, slots=True)
+class Emit:
+    """Hand the caller what a step answered of a request that goes on. Likewise before any further Execute."""
+
+    run: Run
+    request: InferenceRequest
+    result: StepResult
+
+
+@dataclass(frozen=True, slots=True)
 class Suspend:
     """Have a worker move the states of requests to host memory, between steps. Answered by StatesSuspended."""
 
@@ -179,6 +188,7 @@ Action = (
     Execute
     | Succeed
     | SucceedStepped
+    | Emit
     | Suspend
     | Drop
     | Fail

@@ -10,11 +10,13 @@ from moorage.scheduling.policy import Resident
 from moorage.scheduling.records import ModelRecord
 from moorage.scheduling.reserves import Reserves, process_bytes
 from moorage.scheduling.state import DeviceRecord, State
-from moorage.scheduling.states import States, going, next_step_bytes
+from moorage.scheduling.states import States, going, next_step_bytes, staying
 from moorage.scheduling.victims import Victim, Way
 
 # Assumed of a model that was never brought back or loaded yet, for the order of victims.
 _LOAD_BYTES_PER_S = 1e9
+# Below all priorities: of a request whose caller does not read.
+_OF_NOBODY = 6
 
 
 class Candidates:
@@ -155,10 +157,11 @@ class Candidates:
 
     def _preemptable(self, model: ModelRecord, claim: Claim) -> list[Victim]:
         """States of running requests of lower priority, each with what it would cost to bring it back, per byte."""
-        return [self._state_victim(model, entry) for entry in going(model) if self._gives_way(model, entry, claim)]
+        return [self._state_victim(model, entry) for entry in staying(model) if self._gives_way(model, entry, claim)]
 
     def _gives_way(self, model: ModelRecord, entry: Entry, claim: Claim) -> bool:
-        return entry.priority > claim.priority and self._states.may_preempt(model, entry)
+        """Whose caller does not read gives way to anybody."""
+        return (entry.paused or entry.priority > claim.priority) and self._states.may_preempt(model, entry)
 
     def _behind_states(self, model: ModelRecord, claim: Claim, now: float) -> list[Victim]:
         """Weights of models that are idle once all their running requests have given way."""
@@ -166,7 +169,7 @@ class Candidates:
             return []
         if self.guards(model, claim, now):
             return []
-        if not all(self._gives_way(model, entry, claim) for entry in going(model)):
+        if not all(self._gives_way(model, entry, claim) for entry in staying(model)):
             return []
         return [self._weights_victim(Way.EVICT, model, self.freed_bytes(model), now, after_others=True)]
 
@@ -257,7 +260,8 @@ class Candidates:
         assert entry.state is not None
         size_bytes = entry.state.size_bytes
         worth = self._states.way_back_s(model, entry) / max(1, size_bytes)
-        return Victim(Way.SUSPEND, model.key, size_bytes, entry.priority, worth, entry.request.request_id)
+        priority = _OF_NOBODY if entry.paused else entry.priority
+        return Victim(Way.SUSPEND, model.key, size_bytes, priority, worth, entry.request.request_id)
 
 
 def _restore_s(model: ModelRecord, size_bytes: int) -> float:

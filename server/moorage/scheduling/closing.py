@@ -5,14 +5,16 @@ from moorage.domain.model import ModelKey, ModelState
 from moorage.scheduling.actions import UnloadSettled
 from moorage.scheduling.departures import Departures, is_idle
 from moorage.scheduling.records import ModelRecord
+from moorage.scheduling.requests import Requests
 from moorage.scheduling.state import State
 
 
 class Closing:
     """Decides about unloads that were asked for."""
 
-    def __init__(self, state: State, departures: Departures) -> None:
+    def __init__(self, state: State, requests: Requests, departures: Departures) -> None:
         self._state = state
+        self._requests = requests
         self._departures = departures
 
     def unload(self, key: ModelKey) -> None:
@@ -32,11 +34,13 @@ class Closing:
         """Take a closing model out of memory when nothing of it runs or waits, and forget it when it is out."""
         model = self._state.models[key]
         if model.state in {ModelState.UNLOADED, ModelState.FAILED}:
+            # Put out while its callers did not read: it does not come back for them.
+            self._requests.fail_waiting(model, ModelNotReady(key.name, "unloading"))
             if model.understudies:
                 self._close_understudies(model, now)
             else:
                 self._forget(model, now)
-        elif model.state in {ModelState.RESIDENT, ModelState.OFFLOADED} and is_idle(model) and not model.queue:
+        elif model.state in {ModelState.RESIDENT, ModelState.OFFLOADED} and not _has_work(model):
             self._departures.send_away(model, now)
 
     def _close_understudies(self, model: ModelRecord, now: float) -> None:
@@ -60,3 +64,7 @@ class Closing:
         del principal.understudies[model.spec.devices[0]]
         if not principal.understudies:
             self.close_if_idle(principal.key, now)
+
+
+def _has_work(model: ModelRecord) -> bool:
+    return bool(model.queue or model.parked) or not is_idle(model)

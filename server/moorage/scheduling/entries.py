@@ -24,6 +24,8 @@ class Entry:
     else, nor beside another run of their model; 0 for who may share a run with anybody.
     tried: devices on which it found no memory by itself. made_room: others made way for it once.
     preemptions: how often it gave way. steps: how many it has behind it. kept_bytes: of state after the last one.
+    answers: how many of them answered something; sent: how many of these answers its caller has got, which may be more
+    where it began again. paused: its caller does not take them, and it takes no step.
     state, host: memory of its state, where it is stepped and has begun. leaving: the state is on its way out; told:
     its worker knows.
     """
@@ -38,10 +40,17 @@ class Entry:
     preemptions: int = 0
     steps: int = 0
     kept_bytes: int = 0
+    answers: int = 0
+    sent: int = 0
+    paused: bool = False
     state: Lease | None = None
     host: Lease | None = None
     leaving: Leaving | None = None
     told: bool = False
+
+    def begin_again(self) -> None:
+        """What was done of it is lost."""
+        self.steps = self.answers = 0
 
     @property
     def stands_alone(self) -> bool:

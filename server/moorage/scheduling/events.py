@@ -25,6 +25,23 @@ class RequestCancelled:
 
 
 @dataclass(frozen=True, slots=True)
+class RequestPaused:
+    """The caller does not take what a stepped request has answered so far: no further step of it for now.
+
+    Harmless for a request that is already answered, or paused.
+    """
+
+    request_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class RequestResumed:
+    """The caller has taken it. Harmless for a request that is already answered, or not paused."""
+
+    request_id: int
+
+
+@dataclass(frozen=True, slots=True)
 class RunFinished:
     """A worker computed a run."""
 
@@ -221,6 +238,8 @@ class HoldReleased:
 Event = (
     RequestsArrived
     | RequestCancelled
+    | RequestPaused
+    | RequestResumed
     | RunFinished
     | RunFailed
     | StepFinished

@@ -49,8 +49,12 @@ def _check_leases(state: State) -> None:
     owned += [entry.state for model in state.models.values() for entry in model.active.values()]
     _same(owned, [device.budget for device in state.devices.values()])
     hosted: list[Lease | None] = [model.host for model in state.models.values()]
-    hosted += [entry.host for model in state.models.values() for entry in (*model.active.values(), *model.queue)]
+    hosted += [entry.host for model in state.models.values() for entry in _with_states(model)]
     _same(hosted, [device.host for device in state.devices.values()])
+
+
+def _with_states(model: ModelRecord) -> tuple[Entry, ...]:
+    return (*model.active.values(), *model.parked.values(), *model.queue)
 
 
 def _same(owned: list[Lease | None], budgets: list[DeviceBudget]) -> None:
@@ -96,10 +100,13 @@ def _check_requests(state: State) -> None:
         assert all(entry.request.model == model.key for entry in model.queue), f"{model.key}: others in its queue"
     queued = [entry for model in state.models.values() for entry in model.queue]
     active = [entry for model in state.models.values() for entry in model.active.values()]
+    parked = [entry for model in state.models.values() for entry in model.parked.values()]
     running = [entry for run in state.runs.values() if run.step is None for entry in run.entries]
-    places = Counter(entry.request.request_id for entry in queued + active + running)
+    places = Counter(entry.request.request_id for entry in queued + active + parked + running)
     assert all(count == 1 for count in places.values()), f"in two places: {places}"
-    assert all(state.is_open(entry) and entry.state is None and entry.leaving is None for entry in queued)
+    assert all(state.is_open(entry) and entry.state is None and entry.leaving is None for entry in queued + parked)
+    assert all(entry.paused for entry in parked)
+    assert not any(entry.paused for entry in queued + running), "its caller does not read"
     assert all(len(set(entry.tried)) == len(entry.tried) for entry in queued), "it was tried there before"
     assert set(state.entries) <= set(places), f"lost: {set(state.entries) - set(places)}"
     _check_states(state, active)

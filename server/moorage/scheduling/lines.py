@@ -76,7 +76,7 @@ class Lines:
             return None
         if model.behind and self._waits_for_others(model):
             return None
-        going = [entry.priority for entry in model.active.values() if entry.leaving is None] if model.active else None
+        going = [entry.priority for entry in model.active.values() if entry.leaving is None and not entry.paused]
         if not going:
             return self._state.waiting_place(model, head) if head is not None else None
         # It had its turn when it last took a step: others of the same priority come first now. Who waits to join

@@ -11,7 +11,7 @@ from moorage.scheduling.requests import Requests
 from moorage.scheduling.room import Room, Turn
 from moorage.scheduling.runs import Runs
 from moorage.scheduling.state import DeviceRecord, State
-from moorage.scheduling.states import going
+from moorage.scheduling.states import going, staying
 from moorage.scheduling.stepping import Steps
 
 _MOVING = {ModelState.LOADING, ModelState.RESTORING, ModelState.OFFLOADING, ModelState.UNLOADING}
@@ -118,14 +118,14 @@ class Ready:
         """Deal with a model whose own limit leaves too little; whether that was to refuse its first request."""
         if self._yields(device, model, most_workspace_bytes(model, device)):
             return False
-        if not going(model) and self._refuse_too_large(model):
+        if not staying(model) and self._refuse_too_large(model):
             return True
         self._steps.squeeze(model, device, now)
         return False
 
     def _gives_up(self, device: DeviceRecord, model: ModelRecord, claim: Claim, now: float) -> bool:
         """Deal with a model whose next run or step can't be had; whether that was to refuse its first request."""
-        if going(model):
+        if staying(model):
             self._steps.squeeze(model, device, now)
             return False
         return self._refuse_head(device, model, claim, now)

@@ -104,7 +104,7 @@ class ModelRecord:
     they are offloaded. first_run: workspace leased together with the weights, for the warm-up and the request that
     brought it in. cold: it comes without its warm-up, for which there is no memory.
     runs: under way, in the order of their beginnings; of a stepped model one step at most. active: stepped requests
-    whose states its worker has, beyond those in the queue.
+    whose states its worker has, beyond those in the queue and the parked. parked: paused ones, in no queue.
     in_service: it was loaded or is to be, so that a request brings it in again. wanted: a load was asked for and is
     not settled. asked_s: when. closing: takes no new work, and goes when it is idle. evicted: going to make
     room. killed: its process is being ended to make room.
@@ -150,6 +150,7 @@ class ModelRecord:
     cold: bool = False
     runs: list[Run] = field(default_factory=list)
     active: dict[int, Entry] = field(default_factory=dict)
+    parked: dict[int, Entry] = field(default_factory=dict)
     stepped: bool = False
     can_offload: bool = False
     in_service: bool = False

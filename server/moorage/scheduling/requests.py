@@ -188,12 +188,12 @@ class Requests:
         return True
 
     def fail_waiting(self, model: ModelRecord, error: MoorageError) -> None:
-        """Answer all that wait for a model with one error."""
-        for entry in list(model.queue):
+        """Answer all that wait for a model with one error, and those whose callers do not read."""
+        for entry in (*model.queue, *model.parked.values()):
             self.refuse(model, entry, error)
 
     def refuse(self, model: ModelRecord, entry: Entry, error: MoorageError) -> None:
-        """Answer one request that waits in its model's queue with an error."""
+        """Answer one request that waits in its model's queue, or beside it, with an error."""
         if self._state.is_open(entry):  # as above
             self._remove(model, entry)
             self.fail(entry, error)
@@ -237,10 +237,11 @@ class Requests:
             return
         waited = self._leave(entry)
         waited_s = now - entry.request.arrived_s
-        if waited and entry.preemptions:
+        if waited and entry.preemptions and not entry.paused:
             self._answer(entry.request, Preempted(waited_s, entry.preemptions))
         else:
             state = "while it waited" if waited else "while it was computed"
+            state = "while its caller took no answers" if entry.paused else state
             self._answer(entry.request, DeadlineExceeded(waited_s, state))
 
     def cancelled(self, request_id: int) -> None:
@@ -257,7 +258,7 @@ class Requests:
         del self._state.entries[entry.request.request_id]
         model = self._state.models[entry.request.model]
         self._state.touch(model)
-        if entry in model.queue:
+        if entry in model.queue or entry.request.request_id in model.parked:
             self._remove(model, entry)
             return True
         waited = entry.leaving is not None
@@ -270,7 +271,8 @@ class Requests:
 
     def _remove(self, model: ModelRecord, entry: Entry) -> None:
         """Take a request out of its queue; what its worker keeps for it is to be given up."""
-        model.queue.remove(entry)
+        if model.parked.pop(entry.request.request_id, None) is None:
+            model.queue.remove(entry)
         self._state.touch(model)
         if model.device is not None:
             self._state.stir(model.device)  # Who is next may need less, though they wait at the same place.

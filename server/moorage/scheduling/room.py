@@ -12,7 +12,7 @@ from moorage.scheduling.departures import Departures
 from moorage.scheduling.records import ModelRecord
 from moorage.scheduling.semaphore import MemorySemaphore
 from moorage.scheduling.state import DeviceRecord, State
-from moorage.scheduling.states import States, going
+from moorage.scheduling.states import States, going, staying
 from moorage.scheduling.timers import GuardDue
 from moorage.scheduling.victims import Victim, Way, choose
 from moorage.scheduling.workers import Workers
@@ -161,7 +161,7 @@ class Room:
                 self._kill(model)
             case Way.EVICT:
                 # Also those that keep nothing: while they run, the weights can't go.
-                for entry in going(model):
+                for entry in staying(model):
                     self._states.give_way(model, entry, now)
                 turn.summoned.add(victim.key)
             case _:

@@ -23,6 +23,7 @@ from moorage.scheduling.lines import Lines
 from moorage.scheduling.loads import Loads
 from moorage.scheduling.losses import Losses
 from moorage.scheduling.patience import Patience
+from moorage.scheduling.pausing import Pauses
 from moorage.scheduling.policy import MOORAGE, Policy
 from moorage.scheduling.ready import Ready
 from moorage.scheduling.records import ModelRecord, new_model
@@ -65,7 +66,8 @@ class Scheduler:
         self._states = States(state, self._workers)
         self._steps = Steps(state, self._requests, self._runs, self._states)
         self._departures = Departures(state, self._requests, self._workers, self._lines)
-        self._closing = Closing(state, self._departures)
+        self._closing = Closing(state, self._requests, self._departures)
+        self._pauses = Pauses(state)
         candidates = Candidates(state, self._states)
         self._ladder = Ladder(state, self._requests, self._runs, self._steps, candidates, self._departures)
         self.room = Room(state, candidates, self._departures, self._states, self._workers)
@@ -81,6 +83,8 @@ class Scheduler:
         self._handlers: dict[type, Callable[[Any, float], None]] = {
             events.RequestsArrived: lambda event, now: self._requests_arrived(event.requests, now),
             events.RequestCancelled: lambda event, now: self._requests.cancelled(event.request_id),
+            events.RequestPaused: lambda event, now: self._pauses.pause(event.request_id),
+            events.RequestResumed: lambda event, now: self._pauses.resume(event.request_id),
             events.RunFinished: lambda event, now: self._runs.finished(event.run_id, event.result, now),
             events.RunFailed: self._run_failed,
             events.StepFinished: self._steps.finished,

@@ -4,6 +4,7 @@ from moorage.domain.model import ModelKey, ModelState, Preemption
 from moorage.scheduling.actions import Drop, Suspend
 from moorage.scheduling.budget import LeaseKind
 from moorage.scheduling.entries import Entry, Leaving
+from moorage.scheduling.pausing import park
 from moorage.scheduling.records import ModelRecord, WorkerState
 from moorage.scheduling.state import State
 from moorage.scheduling.timers import StatesDue
@@ -26,7 +27,7 @@ class States:
         return (
             self._state.policy.preempts
             and policy.by is not Preemption.NEVER
-            and entry.preemptions < policy.max_preemptions
+            and (entry.paused or entry.preemptions < policy.max_preemptions)
         )
 
     def way_back_s(self, model: ModelRecord, entry: Entry) -> float:
@@ -45,8 +46,9 @@ class States:
         elif entry.host is None and again_s > _host_s(size_bytes):
             entry.host = device.host.acquire(str(model.key), LeaseKind.STATE, size_bytes)
         entry.leaving = Leaving.SUSPEND if entry.host is not None else Leaving.DROP
-        entry.preemptions += 1
-        model.counts.preemptions += 1
+        if not entry.paused:
+            entry.preemptions += 1
+            model.counts.preemptions += 1
         device.budget.leave(entry.state)
         self.flush(model, now)
 
@@ -89,7 +91,11 @@ class States:
             entry.told = False
             if self._state.is_open(entry):
                 entry.leaving = None
-                back.append(model.active.pop(entry.request.request_id))
+                del model.active[entry.request.request_id]
+                if entry.paused:
+                    park(model, entry)
+                else:
+                    back.append(entry)
             else:
                 entry.leaving = Leaving.DROP
         model.queue.put_back(back)
@@ -103,8 +109,12 @@ class States:
         back: list[Entry] = []
         for entry in self._told(model, request_ids):
             del model.active[entry.request.request_id]
+            is_paused = entry.paused
             self.forget(model, entry)
-            if self._state.is_open(entry):
+            if self._state.is_open(entry) and is_paused:
+                entry.paused = True
+                park(model, entry)
+            elif self._state.is_open(entry):
                 back.append(entry)
         model.queue.put_back(back)
         self._state.touch(model)
@@ -125,8 +135,8 @@ class States:
         self._release_state(entry)
         self.release_host(model, entry)
         entry.leaving = None
-        entry.told = False
-        entry.steps = 0
+        entry.told = entry.paused = False
+        entry.begin_again()
 
     def _release_state(self, entry: Entry) -> None:
         if entry.state is not None:
@@ -140,10 +150,15 @@ class States:
             entry.host = None
 
 
+def staying(model: ModelRecord) -> list[Entry]:
+    """Requests whose states are to stay on the device, those that are paused among them."""
+    return [entry for entry in model.active.values() if entry.leaving is None]
+
+
 def going(model: ModelRecord) -> list[Entry]:
     """Running requests that are to stay so, in the order of their places."""
-    staying = [entry for entry in model.active.values() if entry.leaving is None]
-    return sorted(staying, key=lambda entry: entry.place)
+    running = [entry for entry in model.active.values() if entry.leaving is None and not entry.paused]
+    return sorted(running, key=lambda entry: entry.place)
 
 
 def next_step_bytes(model: ModelRecord, entry: Entry) -> int:

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from moorage.domain.model import ModelState
 from moorage.domain.request import StepResult
-from moorage.scheduling.actions import Run, StepPlan, SucceedStepped
+from moorage.scheduling.actions import Emit, Run, StepPlan, SucceedStepped
 from moorage.scheduling.budget import LeaseKind
 from moorage.scheduling.entries import Entry
 from moorage.scheduling.events import StepFinished
@@ -14,7 +14,7 @@ from moorage.scheduling.requests import Requests
 from moorage.scheduling.runs import MayJoin, Runs
 from moorage.scheduling.splitting import note_computed
 from moorage.scheduling.state import DeviceRecord, State
-from moorage.scheduling.states import States, going, next_step_bytes
+from moorage.scheduling.states import States, going, next_step_bytes, staying
 
 
 class Steps:
@@ -58,7 +58,8 @@ class Steps:
         joiners: list[Entry] = []
         if len(members) == len(running) and not any(entry.cohort for entry in members):
             waiting = model.queue if may_join is None else filter(may_join, model.queue)
-            alone = bool(model.active) and _head_is_alone(model)
+            others = any(not entry.paused for entry in model.active.values())
+            alone = others and _head_is_alone(model)
             joiners = [] if alone else self._fitting(model, waiting, members, room_bytes)
         if not members and not joiners:
             return False
@@ -134,11 +135,17 @@ class Steps:
                 self._states.give_way(model, entry, now)
 
     def squeeze(self, model: ModelRecord, device: DeviceRecord, now: float) -> None:
-        """Running requests outgrew what there is for them: the last to come gives way. One that is left takes its step
-        in what room there is, and is given up where that is too little.
+        """Running requests outgrew what there is for them: the paused ones give way, and then the last to come.
+
+        One that is left takes its step in what room there is, and is given up where that is too little.
         """
         running = going(model)
-        if any(entry.leaving is not None for entry in model.active.values()) or not running:
+        if any(entry.leaving is not None for entry in model.active.values()):
+            return
+        paused = [entry for entry in staying(model) if entry.paused and self._states.may_preempt(model, entry)]
+        for entry in paused:
+            self._states.give_way(model, entry, now)
+        if paused or not running:
             return
         if len(running) > 1:
             self._states.give_way(model, running[-1], now)
@@ -174,6 +181,8 @@ class Steps:
         if not result.done and result.error is None:
             self._learn_state(model, entry, result.state_bytes)
             entry.steps += 1
+            if result.outputs:
+                self._answered(run, entry, result)
             return
         del model.active[entry.request.request_id]
         self._states.forget(model, entry)
@@ -186,6 +195,13 @@ class Steps:
             del self._state.entries[entry.request.request_id]
             note_computed(self._state, (entry,))
             self._state.actions.append(SucceedStepped(run, entry.request, result))
+
+    def _answered(self, run: Run, entry: Entry, result: StepResult) -> None:
+        """Some of the answer, unless the caller has got it from before the request began again."""
+        entry.answers += 1
+        if entry.answers > entry.sent and self._state.is_open(entry):
+            entry.sent = entry.answers
+            self._state.actions.append(Emit(run, entry.request, result))
 
     def _learn_state(self, model: ModelRecord, entry: Entry, state_bytes: int) -> None:
         assert entry.state is not None
@@ -211,9 +227,9 @@ class Steps:
             self._states.forget(model, entry)
         model.active.clear()
         model.queue.put_back(waiting)
-        for entry in model.queue:
+        for entry in (*model.queue, *model.parked.values()):
             self._states.release_host(model, entry)
-            entry.steps = 0
+            entry.begin_again()
 
     def forget_members(self, run: Run) -> None:
         """A step failed, and with it the states of its members: they are to be tried again from the beginning."""

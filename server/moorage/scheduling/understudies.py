@@ -85,7 +85,7 @@ class Understudies:
     def _move(self, entry: Entry, understudy: ModelRecord, tried: tuple[str, ...], now: float) -> None:
         """The same request, by its id, waits there from now on: whoever looks for it finds it."""
         request = replace(entry.request, model=understudy.key)
-        moved = replace(entry, request=request, cohort=0, tried=tried, made_room=False)
+        moved = replace(entry, request=request, cohort=0, tried=tried, made_room=False, paused=False)
         self._state.entries[request.request_id] = moved
         if request.piece is not None:
             self._state.split[request.piece.whole.request_id][request.request_id] = moved

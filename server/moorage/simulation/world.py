@@ -38,6 +38,7 @@ class World:
             actions.Succeed: self._succeed,
             actions.SucceedStepped: lambda action: self._answer(action.request),
             actions.Fail: self._fail,
+            actions.Emit: _ignore,
             actions.HoldSettled: _ignore,
             actions.LoadSettled: _ignore,
             actions.UnloadSettled: _ignore,

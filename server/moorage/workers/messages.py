@@ -27,7 +27,7 @@ class Blueprint(msgspec.Struct, frozen=True, array_like=True):
     """What a worker needs to build a model.
 
     measures_all: the memory of every run, whatever that costs. instances: lanes, each of which has runs of its own.
-    urgent: on a CUDA device its runs go before those of models that are not.
+    urgent: on a CUDA device its runs go before those of models that are not. decoupled: see ModelSpec.
     """
 
     runtime: str
@@ -47,6 +47,7 @@ class Blueprint(msgspec.Struct, frozen=True, array_like=True):
     measures_all: bool = False
     instances: int = 1
     urgent: bool = False
+    decoupled: bool = False
 
 
 class LoadModel(msgspec.Struct, frozen=True, array_like=True, tag=True):

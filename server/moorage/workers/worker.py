@@ -263,6 +263,7 @@ def _blueprint(spec: ModelSpec, *, measures_all: bool) -> Blueprint:
         measures_all=measures_all,
         instances=spec.instances,
         urgent=spec.share.priority <= _URGENT_PRIORITY,
+        decoupled=spec.decoupled,
     )
 
 

@@ -13,7 +13,7 @@ from moorage.workers.runtimes import Runtime, RuntimeOptions, create_runtime
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """A loaded model and what it declared. urgent: see Blueprint."""
+    """A loaded model and what it declared. urgent, decoupled: see Blueprint."""
 
     runtime: Runtime
     inputs: dict[str, TensorSpec]
@@ -21,6 +21,7 @@ class Built:
     batched: bool
     device: str
     urgent: bool = False
+    decoupled: bool = False
 
 
 def build(key: ModelKey, blueprint: Blueprint, device: str, apply_cap: Callable[[], None]) -> Built:
@@ -39,11 +40,12 @@ def build(key: ModelKey, blueprint: Blueprint, device: str, apply_cap: Callable[
         steps=blueprint.steps,
         state_bytes=blueprint.state_bytes,
         instances=blueprint.instances,
+        decoupled=blueprint.decoupled,
     )
     runtime = create_runtime(blueprint.runtime, options)
     apply_cap()  # it may have come before there was a framework to be told
     runtime.load(ModelContext(key.name, key.version, device, Path(blueprint.path), blueprint.parameters))
-    return Built(runtime, inputs, outputs, options.batched, device, blueprint.urgent)
+    return Built(runtime, inputs, outputs, options.batched, device, blueprint.urgent, blueprint.decoupled)
 
 
 def _tensor_spec(spec: Spec) -> TensorSpec:

@@ -250,4 +250,4 @@ class LaneThread(threading.Thread):
 
 def _stepping(built: Built, memory: SharedMemory, outputs: OutputWriter, gauge: LaneGauge) -> Stepping | None:
     states = built.runtime.states
-    return None if states is None else Stepping(built.device, states, built.runtime.arrays, memory, outputs, gauge)
+    return None if states is None else Stepping(built, states, memory, outputs, gauge)

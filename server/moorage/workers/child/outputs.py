@@ -1,6 +1,7 @@
 """What a model returned, checked against its declaration and put where the server reads it."""
 
 from collections.abc import Mapping, Sequence
+from types import GeneratorType
 
 from moorage.domain.tensor import TensorSpec
 from moorage.workers import segment as segments
@@ -44,7 +45,8 @@ class OutputWriter:
 
 def _by_name(method: str, outputs: object, declared: Mapping[str, TensorSpec]) -> dict[str, object]:
     if not isinstance(outputs, dict):
-        raise BrokenContract(f"{method} must return a dict of outputs, got {type(outputs).__name__}")
+        hint = "; who yields has to say decoupled = true in model.toml" if isinstance(outputs, GeneratorType) else ""
+        raise BrokenContract(f"{method} must return a dict of outputs, got {type(outputs).__name__}{hint}")
     if outputs.keys() != declared.keys():
         raise BrokenContract(f"{method} returned outputs {sorted(map(str, outputs))}, declared are {sorted(declared)}")
     return outputs

@@ -5,6 +5,7 @@ import traceback
 from collections.abc import Sequence
 
 from moorage.authoring import StartingRequest, Step
+from moorage.workers.child.building import Built
 from moorage.workers.child.failures import failure_of, let_go
 from moorage.workers.child.gauges import LaneGauge, peak_of
 from moorage.workers.child.memory import release_freed_memory, release_what_failed, wait_for_stream
@@ -18,7 +19,7 @@ from moorage.workers.lane_messages import (
     SteppedMember,
     Suspended,
 )
-from moorage.workers.runtimes import Arrays, BrokenContract, SharedMemory, States, is_loss_of_device
+from moorage.workers.runtimes import BrokenContract, CannotSuspend, SharedMemory, States, is_loss_of_device
 
 # So many steps of a warm-up's request, at most: later ones differ little, and may be many.
 WARMUP_STEPS = 32
@@ -28,17 +29,12 @@ class Stepping:
     """Does with a model's states what the server asks. Whatever fails, its states are gone before that is said."""
 
     def __init__(
-        self,
-        device: str,
-        states: States,
-        arrays: Arrays,
-        memory: SharedMemory,
-        outputs: OutputWriter,
-        gauge: LaneGauge,
+        self, built: Built, states: States, memory: SharedMemory, outputs: OutputWriter, gauge: LaneGauge
     ) -> None:
-        self._device = device
+        self._device = built.device
+        self._decoupled = built.decoupled
         self._states = states
-        self._arrays = arrays
+        self._arrays = built.runtime.arrays
         self._memory = memory
         self._outputs = outputs
         self._gauge = gauge
@@ -63,6 +59,8 @@ class Stepping:
             try:
                 self._states.suspend(request_id)
                 moved.append(request_id)
+            except CannotSuspend:
+                continue
             except BaseException:  # as above
                 traceback.print_exc()
         lost = tuple(request_id for request_id in request_ids if request_id not in moved)
@@ -157,11 +155,15 @@ class Stepping:
 
     def _result(self, request_id: int, step: Step) -> SteppedMember:
         """What the step did for a request. Raises BrokenContract unless its outputs are what was declared."""
-        if not step.done:
-            return SteppedMember(request_id, False, self._states.state_bytes(request_id))
-        if step.outputs is None:
+        if step.error is not None:
+            raise step.error
+        is_due = self._decoupled or step.done
+        if step.done and step.outputs is None and not self._decoupled:
             raise BrokenContract("step returned a Step with done=True and no outputs")
-        return SteppedMember(request_id, True, 0, self._outputs.write("step", step.outputs, (self._rows[request_id],)))
+        rows = (self._rows[request_id],)
+        written = self._outputs.write("step", step.outputs, rows) if is_due and step.outputs is not None else ()
+        state_bytes = 0 if step.done else self._states.state_bytes(request_id)
+        return SteppedMember(request_id, step.done, state_bytes, written)
 
     def _failed(self, request_id: int, error: BaseException) -> SteppedMember:
         self.device_is_lost |= is_loss_of_device(error)

@@ -6,6 +6,7 @@ from importlib import import_module
 from moorage.workers.runtimes.base import (
     Arrays,
     BrokenContract,
+    CannotSuspend,
     LaneFull,
     Payload,
     Runtime,
@@ -19,6 +20,7 @@ from moorage.workers.runtimes.base import (
 __all__ = [
     "Arrays",
     "BrokenContract",
+    "CannotSuspend",
     "LaneFull",
     "Payload",
     "Runtime",

@@ -30,6 +30,10 @@ class BrokenContract(Exception):
     """A model returned something other than it declared. A fault of its author's, told in the log."""
 
 
+class CannotSuspend(Exception):
+    """A state that can't be moved to the host: its request stays where it is, or begins again."""
+
+
 class LaneFull(MemoryError):
     """Outputs that exceed a lane's memory. More of the device's would not help. size_bytes: what they would take."""
 
@@ -40,7 +44,10 @@ class LaneFull(MemoryError):
 
 @dataclass(frozen=True, slots=True)
 class RuntimeOptions:
-    """What model.toml says that a runtime needs. batched: tensors carry a batch axis in front."""
+    """What model.toml says that a runtime needs.
+
+    batched: tensors carry a batch axis in front. decoupled: see ModelSpec.
+    """
 
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
@@ -53,6 +60,7 @@ class RuntimeOptions:
     steps: int = 1
     state_bytes: int = 0
     instances: int = 1
+    decoupled: bool = False
 
 
 def refuse_ragged(options: RuntimeOptions, runtime: str) -> None:

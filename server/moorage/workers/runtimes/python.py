@@ -14,6 +14,7 @@ from moorage.workers.runtimes.cuda_memory import own_segments
 from moorage.workers.runtimes.stepped import PythonStates, check_stepped
 from moorage.workers.runtimes.torch_arrays import TorchArrays
 from moorage.workers.runtimes.weights import Weights
+from moorage.workers.runtimes.yielding import YieldingModel
 
 
 class PythonRuntime:
@@ -31,7 +32,7 @@ class PythonRuntime:
         self.arrays = TorchArrays(context.device)
         self._module_name = f"moorage_models.{context.name}_{context.version}_{id(self)}"
         kind = self._find_class(context)
-        if issubclass(kind, SteppedModel):
+        if issubclass(kind, SteppedModel) or self._options.decoupled:
             refuse_what_steps_cannot(self._options)
         self._model = kind()
         self._weights = Weights(context.device)
@@ -39,6 +40,9 @@ class PythonRuntime:
             self._model.load(context)
         if isinstance(self._model, SteppedModel):
             self.states = PythonStates(self._model, context.device)
+        elif self._options.decoupled:
+            assert isinstance(self._model, Model)
+            self.states = PythonStates(YieldingModel(self._model), context.device)
 
     @property
     def stepped(self) -> bool:

@@ -108,7 +108,8 @@ class SimulatedStates:
     def _step(self, request: _Progress) -> Step:
         request.steps_left -= 1
         done = request.steps_left == 0
-        return Step(_zeros(self._options, request.rows) if done else None, done)
+        is_due = done or self._options.decoupled
+        return Step(_zeros(self._options, request.rows) if is_due else None, done)
 
     def state_bytes(self, request_id: int) -> int:
         return self._requests[request_id].state_bytes

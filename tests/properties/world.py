@@ -4,15 +4,14 @@ from dataclasses import replace
 
 from moorage.domain.errors import LoadFailed, MoorageError
 from moorage.domain.model import ModelKey, ModelSpec, ModelState
-from moorage.domain.request import BatchOutput, InferenceRequest, RehearsedRun, StepResult
-from moorage.domain.tensor import Datatype
+from moorage.domain.request import InferenceRequest, RehearsedRun, StepResult
 from moorage.scheduling import actions, events
 from moorage.scheduling.scheduler import Scheduler
 from moorage.scheduling.state import DeviceLimits, Limits
 from tests.properties.performing import Performing
 from tests.properties.processes import Process
 from tests.properties.promises import before, check, check_turns
-from tests.support.scheduling import RESULT
+from tests.support.scheduling import ANSWER, RESULT
 
 
 def whole_of(request: InferenceRequest) -> InferenceRequest:
@@ -20,8 +19,6 @@ def whole_of(request: InferenceRequest) -> InferenceRequest:
     return request if request.piece is None else request.piece.whole
 
 
-# Of a step: what it holds is nothing to the scheduler.
-ANSWER = BatchOutput("y", Datatype.UINT8, (1,), memoryview(b"y"), (1,))
 _TELL_OF_WHAT_IS_TAKEN = (events.CapacityChanged, events.StepFinished, events.ModelLoaded)
 
 

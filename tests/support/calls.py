@@ -133,6 +133,10 @@ class Calls:
         callable_: Any = self._channel.unary_unary(INFERENCE_METHODS[method].path)
         return Call(callable_.future(body, timeout=timeout_s)).outcome()
 
+    def stream(self, requests: Sequence[Message], timeout_s: float = 30.0, method: str = "ModelStreamInfer") -> Any:
+        """A call that is ended after these requests; its answers are read by iterating. Raises grpc.RpcError then."""
+        return self._methods[method](iter(requests), timeout=timeout_s)
+
     def load(self, model: str, timeout_s: float = 30.0) -> None:
         self("RepositoryModelLoad", pb.RepositoryModelLoadRequest(model_name=model), timeout_s)
 

@@ -14,7 +14,7 @@ from moorage.scheduling.policy import MOORAGE, Policy
 from moorage.scheduling.records import ModelRecord
 from moorage.scheduling.scheduler import Scheduler
 from moorage.scheduling.state import DeviceLimits, Limits
-from tests.support.scheduling import MODEL, NO_LIMITS, RESULT, make_request, make_spec
+from tests.support.scheduling import ANSWER, MODEL, NO_LIMITS, RESULT, make_request, make_spec
 
 
 class Core:
@@ -134,6 +134,12 @@ class Core:
     def cancel(self, request_id: int) -> list[str]:
         return self.send(events.RequestCancelled(request_id))
 
+    def pause(self, request_id: int) -> list[str]:
+        return self.send(events.RequestPaused(request_id))
+
+    def resume(self, request_id: int) -> list[str]:
+        return self.send(events.RequestResumed(request_id))
+
     def finish(self, run_id: int, peak_bytes: int | None = None) -> list[str]:
         return self.send(events.RunFinished(run_id, replace(RESULT, peak_bytes=peak_bytes)))
 
@@ -149,7 +155,10 @@ class Core:
         broken: tuple[int, ...] = (),
         seconds: float = 0.0,
     ) -> list[str]:
-        """The step under way ends, having taken so long. state: what each keeps, unless it is done or broken."""
+        """The step under way ends, having taken so long. state: what each keeps, unless it is done or broken.
+
+        A decoupled model answers something to each.
+        """
         self.now += seconds
         run, spec = self.model(key).run, self.model(key).spec
         assert run is not None
@@ -160,6 +169,7 @@ class Core:
                 request_id,
                 done=request_id in done,
                 state_bytes=0 if request_id in done + broken else kept_bytes,
+                outputs=(ANSWER,) if spec.decoupled and request_id not in broken else (),
                 error=InferenceFailed(key.name, "id") if request_id in broken else None,
             )
             for request_id in ids
@@ -250,6 +260,7 @@ _WORDS: dict[type, Callable[[Any], str]] = {
     actions.Suspend: lambda action: f"suspend {' '.join(map(str, action.request_ids))}",
     actions.Drop: lambda action: f"drop {' '.join(map(str, action.request_ids))}",
     actions.SucceedStepped: lambda action: f"succeed {_name(action.request)}",
+    actions.Emit: lambda action: f"emit {_name(action.request)}",
     actions.HoldSettled: _hold_settled,
     actions.Unload: lambda action: f"unload {action.key} on {action.worker}",
     actions.LoadSettled: _load_settled,

@@ -16,7 +16,7 @@ from moorage.domain.model import (
     SimulatedCosts,
     WarmupRun,
 )
-from moorage.domain.request import InferenceRequest, RunResult
+from moorage.domain.request import BatchOutput, InferenceRequest, RunResult
 from moorage.domain.tensor import Datatype, InputTensor, TensorSpec
 from moorage.scheduling.state import Limits
 
@@ -28,6 +28,8 @@ BY_STEPS = PreemptionPolicy()
 NO_LIMITS = Limits()
 # Models may be put out as soon as they are there.
 UNGUARDED = Limits(min_residency_s=0.0)
+# What a step of a decoupled model gives: nothing that the scheduler looks at.
+ANSWER = BatchOutput("y", Datatype.UINT8, (1,), memoryview(b"y"), (1,))
 RESULT = RunResult(outputs=(), input_ns=1, infer_ns=2, output_ns=3)
 
 

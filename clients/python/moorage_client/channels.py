@@ -32,7 +32,10 @@ class Methods:
         """Call it with a request; on an aio channel the answer is awaited. Raises KeyError for an unknown method."""
         if name not in self._callables:
             method = _METHODS[name]
-            make: Any = self._channel.unary_stream if method.server_streaming else self._channel.unary_unary
+            asks, answers = (
+                ["unary", "stream"][streams] for streams in (method.client_streaming, method.server_streaming)
+            )
+            make: Any = getattr(self._channel, f"{asks}_{answers}")
             self._callables[name] = make(
                 method.path,
                 request_serializer=method.request.SerializeToString,

@@ -21,7 +21,7 @@ from moorage.engine.engine import Engine
 from moorage.engine.ports import Repository
 from moorage.repository.disk import DiskRepository
 from moorage.rpc.listener import Listener, ListenerSettings
-from moorage.rpc.streaming import Window
+from moorage.rpc.outbox import Window
 from moorage.scheduling.scheduler import Scheduler
 from moorage.scheduling.state import DeviceLimits, Limits
 from moorage.web.server import HttpServer

@@ -32,6 +32,8 @@ class Backend:
         self._control = control
         self.next_request_id = engine.next_request_id
         self.give_up = engine.give_up
+        self.pause = engine.pause
+        self.resume = engine.resume
         self.now = engine.now
         self.subscribe = engine.subscribe
         self.unsubscribe = engine.unsubscribe
@@ -61,9 +63,14 @@ class Backend:
         """See Engine.infer."""
         return await self._engine.infer(request, render)
 
-    def begin(self, request: InferenceRequest, render: Callable[[tuple[OutputTensor, ...]], T]) -> "asyncio.Future[T]":
+    def begin(
+        self,
+        request: InferenceRequest,
+        render: Callable[[tuple[OutputTensor, ...]], T],
+        emit: Callable[[tuple[OutputTensor, ...]], None] | None = None,
+    ) -> "asyncio.Future[T]":
         """See Engine.begin."""
-        return self._engine.begin(request, render)
+        return self._engine.begin(request, render, emit)
 
     def snapshot(self) -> ServerSnapshot:
         return take_snapshot(self._engine, self._catalog, started=self._control.started.is_set())

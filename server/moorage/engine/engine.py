@@ -52,6 +52,7 @@ class Engine:
             actions.SucceedStepped: lambda action: self._tickets.succeed_stepped(
                 action.request, action.run, action.result, self.now()
             ),
+            actions.Emit: lambda action: self._tickets.emit(action.request, action.result, self.now()),
             actions.Suspend: lambda action: self._need_workers().suspend(action.worker, action.key, action.request_ids),
             actions.Drop: lambda action: self._need_workers().drop(action.worker, action.key, action.request_ids),
             actions.Fail: lambda action: self._tickets.fail(action.request, action.error, self.now()),
@@ -184,12 +185,18 @@ class Engine:
             self.give_up(request.request_id)
             raise
 
-    def begin(self, request: InferenceRequest, render: Callable[[tuple[OutputTensor, ...]], T]) -> "asyncio.Future[T]":
+    def begin(
+        self,
+        request: InferenceRequest,
+        render: Callable[[tuple[OutputTensor, ...]], T],
+        emit: Callable[[tuple[OutputTensor, ...]], None] | None = None,
+    ) -> "asyncio.Future[T]":
         """Queue a request, and return where its result or MoorageError will be. See infer.
 
-        Who does not want it any more has to give it up.
+        emit: gets what a decoupled model answers before its last step, as render does. Who can't take more pauses the
+        request. Who does not want the result any more has to give it up.
         """
-        ticket: Ticket[T] = Ticket(request, render, self._loop.create_future())
+        ticket: Ticket[T] = Ticket(request, render, self._loop.create_future(), emit)
         self._tickets.open(ticket)
         if self._gathering.add(request, len(self._tickets)):
             self._schedule()
@@ -201,6 +208,14 @@ class Engine:
         """The caller has gone: the request leaves its queue. Without effect on one that is answered."""
         if self._tickets.take(request_id) is not None:
             self.post(events.RequestCancelled(request_id))
+
+    def pause(self, request_id: int) -> None:
+        """Have a stepped request take no step before it is resumed. Without effect on any other, or an answered one."""
+        self.post(events.RequestPaused(request_id))
+
+    def resume(self, request_id: int) -> None:
+        """Undo pause."""
+        self.post(events.RequestResumed(request_id))
 
     def _gathered(self) -> None:
         """Nobody waits longer for company."""

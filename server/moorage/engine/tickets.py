@@ -22,11 +22,15 @@ T = TypeVar("T")
 
 @dataclass(slots=True, eq=False)
 class Ticket(Generic[T]):
-    """render turns views into shared memory into what the caller gets; it is called once, synchronously."""
+    """render turns views into shared memory into what the caller gets; it is called once, synchronously.
+
+    emit: likewise takes each part of an answer that has several, but for the last.
+    """
 
     request: InferenceRequest
     render: Callable[[tuple[OutputTensor, ...]], T]
     future: asyncio.Future[T]
+    emit: Callable[[tuple[OutputTensor, ...]], None] | None = None
 
     def succeed(self, outputs: tuple[OutputTensor, ...]) -> None:
         """Render and hand over. Raises what render raises, and then the ticket is still open."""
@@ -89,6 +93,16 @@ class Tickets:
         elif self._answer(request, outputs):
             self.statistics.stepped_succeeded(request, run, now)
 
+    def emit(self, request: InferenceRequest, result: StepResult, now: float) -> None:
+        """Hand over a part of an answer. Where that can't be rendered, its request fails."""
+        ticket = self._open.get(request.request_id)
+        if ticket is None or ticket.emit is None:
+            return
+        try:
+            ticket.emit(stepped_outputs(result))
+        except Exception:
+            self._give_up(request, self._unrendered(request), now)
+
     def _answer(self, request: InferenceRequest, outputs: Callable[[], Outputs]) -> bool:
         """Complete a request's ticket with its outputs; False if its caller has gone, or they can't be rendered."""
         ticket = self.take(request.request_id)
@@ -136,7 +150,7 @@ class Tickets:
                 self.statistics.split_succeeded(whole, joining, now)
 
     def _give_up(self, whole: InferenceRequest, error: MoorageError, now: float) -> None:
-        """Fail a split request of which pieces may still wait or run."""
+        """Fail a request that may still wait or run, or pieces of it."""
         self.fail(whole, error, now)
         self._post(RequestCancelled(whole.request_id))
 
@@ -169,5 +183,5 @@ def member_outputs(run: Run, result: RunResult, index: int) -> tuple[OutputTenso
 
 
 def stepped_outputs(result: StepResult) -> tuple[OutputTensor, ...]:
-    """The outputs of a stepped request's last step."""
+    """The outputs of a stepped request's step: of one that is decoupled, the last may have none."""
     return tuple(OutputTensor(item.name, item.datatype, item.shape, item.data) for item in result.outputs)

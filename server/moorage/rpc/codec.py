@@ -3,7 +3,7 @@
 from collections.abc import Hashable, Mapping, Sequence
 from typing import NamedTuple
 
-from moorage.domain.errors import InvalidRequest
+from moorage.domain.errors import InvalidRequest, NotSupported
 from moorage.domain.request import InferenceRequest, ParameterValue
 from moorage.domain.tensor import InputTensor
 from moorage.repository.names import check_model_name, parse_version
@@ -20,6 +20,9 @@ MAX_ID_CHARACTERS = 64 * 1024
 _REQUEST_BYTES = 512
 """Counted for a request besides its tensors, so that empty ones can't fill a queue for nothing."""
 
+# As Triton says it.
+_NOT_DECOUPLED = "ModelInfer RPC doesn't support models with decoupled transaction policy; use ModelStreamInfer"
+
 
 class Call(NamedTuple):
     """What the transport knows of a call. remaining_s: to the client's deadline, None where it set none."""
@@ -32,8 +35,10 @@ class Call(NamedTuple):
 class Decoder:
     """Turns requests into what the engine takes, with tables for the models that were asked for."""
 
-    def __init__(self, backend: Backend) -> None:
+    def __init__(self, backend: Backend, *, decoupled: bool = False) -> None:
+        """decoupled: whether one call may have any number of answers."""
         self._backend = backend
+        self._decoupled = decoupled
         self._signatures = Signatures()
 
     async def decode(self, body: bytes, call: Call) -> tuple[InferenceRequest, Renderer]:
@@ -46,6 +51,8 @@ class Decoder:
         version = message.model_version
         parse_version(version)
         key, spec = self._backend.resolve(check_model_name(message.model_name), version)
+        if spec.decoupled and not self._decoupled:
+            raise NotSupported(_NOT_DECOUPLED)
         signature = self._signatures.of(key, spec)
         options = read_options(message.parameters, call.metadata)
         outputs = _requested(signature, message.outputs)
@@ -68,7 +75,8 @@ class Decoder:
             priority=options.priority,
             padded=_padded(signature, inputs.tensors) if signature.padded else (),
         )
-        return request, Renderer(signature, client_id, outputs, typed=inputs.typed)
+        render = Renderer(signature, client_id, outputs, typed=inputs.typed, empty_final=options.empty_final)
+        return request, render
 
 
 def _requested(

@@ -64,7 +64,7 @@ def config_of(spec: ModelSpec, device: str) -> pb.ModelConfig:
         version_policy=_version_policy(spec.versions),
         model_warmup=[_warmup(number, run) for number, run in enumerate(spec.warmup, 1)],
     )
-    config.model_transaction_policy.decoupled = False
+    config.model_transaction_policy.decoupled = spec.decoupled
     config.response_cache.enable = False
     if spec.max_batch_size:
         # Its presence is how tools learn that requests are batched.

@@ -19,7 +19,7 @@ class Inference:
     async def model_infer(self, body: bytes, context: "Context") -> bytes:
         """A serialized ModelInferRequest to a serialized ModelInferResponse.
 
-        Raises MoorageError. Cancellation: the request leaves the engine.
+        Raises MoorageError, NotSupported for a decoupled model. Cancellation: the request leaves the engine.
         """
         call = Call(self._backend.now(), context.time_remaining(), context.invocation_metadata() or ())
         request, render = await self._decoder.decode(body, call)

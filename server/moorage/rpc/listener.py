@@ -11,11 +11,12 @@ from moorage.rpc.guard import raw_unary, two_way_stream, unary
 from moorage.rpc.health import Health
 from moorage.rpc.inference import Inference
 from moorage.rpc.metadata import Metadata
+from moorage.rpc.outbox import Window
 from moorage.rpc.ports import Backend
 from moorage.rpc.reflection import Reflection
 from moorage.rpc.repository import Repository
 from moorage.rpc.statistics import Statistics
-from moorage.rpc.streaming import Streams, Window
+from moorage.rpc.streaming import Streams
 from moorage_protocol.services import INFERENCE_METHODS, INFERENCE_SERVICE
 
 _KEEPALIVE_TIME_MS = 20_000

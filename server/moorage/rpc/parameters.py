@@ -15,7 +15,8 @@ MAX_PARAMETER_BYTES = 1024 * 1024
 _MICROSECONDS = 1_000_000
 _MAX_DIGITS = 20  # of the largest 64-bit number
 
-_IGNORED = frozenset({"triton_enable_empty_final_response", "binary_data_output"})  # mean nothing to a unary call
+_EMPTY_FINAL = "triton_enable_empty_final_response"
+_IGNORED = frozenset({_EMPTY_FINAL, "binary_data_output"})  # nothing that a model is told
 _SEQUENCES = ("sequence_id", "sequence_start", "sequence_end")
 _SHARED_MEMORY = frozenset({"shared_memory_region", "shared_memory_byte_size", "shared_memory_offset"})
 _METADATA_OPTIONS = frozenset({"priority", "timeout"})
@@ -27,11 +28,15 @@ Parameters = Mapping[str, pb.InferParameter]
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """priority: 1 highest to 5, 0 the model's default. timeout_s: as the client asked. custom: for the model."""
+    """priority: 1 highest to 5, 0 the model's default. timeout_s: as the client asked. custom: for the model.
+
+    empty_final: whether the end of a decoupled model's answers is to be told where the last came without it.
+    """
 
     priority: int = 0
     timeout_s: float | None = None
     custom: Mapping[str, ParameterValue] = field(default_factory=dict)
+    empty_final: bool = False
 
 
 _DEFAULTS = Options()
@@ -49,7 +54,7 @@ def read_options(parameters: Parameters, metadata: Metadata) -> Options:
     }
     if parameters:
         found |= _given(parameters)
-    if not found:
+    elif not found:
         return _DEFAULTS
     priority = found.pop("priority", None)
     timeout = found.pop("timeout", None)
@@ -57,6 +62,7 @@ def read_options(parameters: Parameters, metadata: Metadata) -> Options:
         priority=0 if priority is None else _priority(priority),
         timeout_s=None if timeout is None else _timeout_s(timeout),
         custom=found,
+        empty_final=_EMPTY_FINAL in parameters and parameters[_EMPTY_FINAL].bool_param,
     )
 
 

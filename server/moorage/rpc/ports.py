@@ -39,9 +39,19 @@ class Backend(Protocol):
         """
         ...
 
-    def begin(self, request: InferenceRequest, render: Render[T]) -> "asyncio.Future[T]":
+    def begin(
+        self, request: InferenceRequest, render: Render[T], emit: Render[None] | None = None
+    ) -> "asyncio.Future[T]":
         """Queue the request; what `infer` would answer or raise will be in the future. Who no longer waits for it says
-        so with give_up."""
+        so with give_up. emit: gets each answer of a decoupled model before the last, which may be empty."""
+        ...
+
+    def pause(self, request_id: int) -> None:
+        """Nobody takes what is emitted: the request takes no further step. One more may be under way."""
+        ...
+
+    def resume(self, request_id: int) -> None:
+        """Undo pause. Without effect on a request that is answered, or not paused."""
         ...
 
     def give_up(self, request_id: int) -> None:

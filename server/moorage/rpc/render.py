@@ -28,9 +28,14 @@ class Renderer:
     the view it comes in to the response.
     """
 
-    __slots__ = ("_client_id", "_outputs", "_signature", "_typed")
+    __slots__ = ("_client_id", "_outputs", "_signature", "_typed", "decoupled", "empty_final")
 
-    def __init__(self, signature: Signature, client_id: str, outputs: tuple[str, ...], *, typed: bool) -> None:
+    def __init__(
+        self, signature: Signature, client_id: str, outputs: tuple[str, ...], *, typed: bool, empty_final: bool = False
+    ) -> None:
+        """empty_final: see Options."""
+        self.decoupled = signature.spec.decoupled
+        self.empty_final = empty_final
         self._signature = signature
         self._client_id = client_id
         self._outputs = outputs
@@ -41,7 +46,12 @@ class Renderer:
         return b"".join(self.parts(outputs))
 
     def parts(self, outputs: tuple[OutputTensor, ...]) -> Sequence[bytes | memoryview]:
-        """What joined is the serialized response. KeyError: an output that was asked for is not there."""
+        """What joined is the serialized response. KeyError: an output that was asked for is not there.
+
+        Without any outputs it is what says whose answers have ended.
+        """
+        if not outputs:
+            return [self._signature.opening, *self._identity()]
         wanted: Sequence[OutputTensor] = outputs
         if self._outputs:
             by_name = {output.name: output for output in outputs}

@@ -6,7 +6,7 @@ from typing import Any, assert_never
 from moorage.domain.errors import ModelNotFound
 from moorage.domain.model import ModelKey, ModelState, SharePolicy
 from moorage.domain.request import InferenceRequest
-from moorage.scheduling import events, integrity
+from moorage.scheduling import events, integrity, timers
 from moorage.scheduling.actions import Action
 from moorage.scheduling.building import Building
 from moorage.scheduling.candidates import Candidates
@@ -34,18 +34,7 @@ from moorage.scheduling.shares import Shares
 from moorage.scheduling.state import DeviceLimits, DeviceRecord, HoldKey, Limits, State
 from moorage.scheduling.states import States
 from moorage.scheduling.stepping import Steps
-from moorage.scheduling.timers import (
-    CompanyDue,
-    Due,
-    GuardDue,
-    HoldDue,
-    LoadDue,
-    MoveDue,
-    RequestDue,
-    RestartDue,
-    RunDue,
-    StatesDue,
-)
+from moorage.scheduling.timers import Due
 from moorage.scheduling.workers import Workers
 
 
@@ -207,23 +196,23 @@ class Scheduler:
 
     def _due(self, due: Due, now: float) -> None:
         match due:
-            case RequestDue(request_id):
+            case timers.RequestDue(request_id):
                 self._requests.expired(request_id, now)
-            case RunDue(run_id):
+            case timers.RunDue(run_id):
                 self._runs.overdue(run_id)
-            case LoadDue(key):
+            case timers.LoadDue(key):
                 self._loads.overdue(key, now)
-            case MoveDue(key):
+            case timers.MoveDue(key):
                 self._departures.overdue(key, now)
-            case StatesDue(key):
+            case timers.StatesDue(key):
                 self._states.overdue(key, now)
-            case CompanyDue(key):
+            case timers.CompanyDue(key):
                 self._touch(key)
-            case GuardDue(device):
+            case timers.GuardDue(device):
                 self.state.stir(device)
-            case HoldDue(hold_id):
+            case timers.HoldDue(hold_id):
                 self._holds.overdue(hold_id, now)
-            case RestartDue(worker):
+            case timers.RestartDue(worker):
                 self._workers.restart_due(worker, now)
             case _:
                 assert_never(due)
@@ -236,20 +225,20 @@ class Scheduler:
         """Whether something would still come of a timer."""
         state = self.state
         # Nearly all are one of these two, and a class pattern takes three times as long.
-        if isinstance(due, RequestDue):
+        if isinstance(due, timers.RequestDue):
             return due.request_id in state.entries
-        if isinstance(due, RunDue):
+        if isinstance(due, timers.RunDue):
             return due.run_id in state.runs
         match due:
-            case LoadDue(key) | MoveDue(key) | StatesDue(key):
+            case timers.LoadDue(key) | timers.MoveDue(key) | timers.StatesDue(key):
                 matters = key in state.models and self._model_matters(state.models[key], at_s, due)
-            case CompanyDue(key):
+            case timers.CompanyDue(key):
                 matters = key in state.models and state.models[key].company_until_s == at_s
-            case GuardDue(device):
+            case timers.GuardDue(device):
                 matters = state.devices[device].guarded_until_s == at_s
-            case HoldDue(hold_id):
+            case timers.HoldDue(hold_id):
                 matters = HoldKey(hold_id) in state.holds
-            case RestartDue(name):
+            case timers.RestartDue(name):
                 matters = name in state.workers and state.workers[name].restart_at_s == at_s
             case _:
                 assert_never(due)
@@ -257,9 +246,9 @@ class Scheduler:
 
     def _model_matters(self, model: ModelRecord, at_s: float, due: Due) -> bool:
         match due:
-            case LoadDue():
+            case timers.LoadDue():
                 return model.load_deadline_s == at_s and model.state is not ModelState.RESIDENT
-            case MoveDue():
+            case timers.MoveDue():
                 return model.move_deadline_s == at_s and model.state in ON_THE_MOVE
             case _:
                 return model.states_deadline_s == at_s and bool(model.active)

@@ -70,7 +70,16 @@ class Steps:
         starting = tuple(entry for entry in joiners if entry.host is None)
         resuming = tuple(entry for entry in joiners if entry.host is not None)
         self._runs.begin(model, members + joiners, rows, workspace_bytes, now, StepPlan(starting, resuming))
+        if model.queue and rows < model.spec.max_batch_size:
+            self._put_out_paused(model, now)  # Who waits may lack the memory that they keep.
         return True
+
+    def _put_out_paused(self, model: ModelRecord, now: float) -> bool:
+        """Have its paused requests give way; whether there are any."""
+        paused = [entry for entry in staying(model) if entry.paused and self._states.may_preempt(model, entry)]
+        for entry in paused:
+            self._states.give_way(model, entry, now)
+        return bool(paused)
 
     def _fitting(
         self, model: ModelRecord, entries: Iterable[Entry], before: list[Entry], room_bytes: float
@@ -142,10 +151,7 @@ class Steps:
         running = going(model)
         if any(entry.leaving is not None for entry in model.active.values()):
             return
-        paused = [entry for entry in staying(model) if entry.paused and self._states.may_preempt(model, entry)]
-        for entry in paused:
-            self._states.give_way(model, entry, now)
-        if paused or not running:
+        if self._put_out_paused(model, now) or not running:
             return
         if len(running) > 1:
             self._states.give_way(model, running[-1], now)

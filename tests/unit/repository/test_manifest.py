@@ -169,7 +169,7 @@ def test_little_is_required() -> None:
         ("memory = { reserved = -1 }", "memory.reserved: expected bytes such as"),
         ("memory = { limit = 1.5 }", "memory.limit: expected bytes such as"),
         ("memory = { pinned = 1 }", "memory.pinned: expected true or false, got 1"),
-        ("bogus = 1", "unknown key 'bogus', expected one of batching, inputs, instances, load, "),
+        ("bogus = 1", "unknown key 'bogus', expected one of batching, decoupled, inputs, instances, load, "),
         ("placement = { devices = ['gpu'] }", 'placement.devices[0]: expected a list of "*", "cpu" or "cuda:N", each'),
         ("placement = { devices = ['cpu', 'cpu'] }", "placement.devices: expected a list of"),
         ("placement = { fallback = 'cuda:1' }", "placement.fallback: expected \"cpu\", or no such key, got 'cuda:1'"),
@@ -232,6 +232,25 @@ def test_a_wrong_value_is_named_by_its_path(old: str, new: str, problem: str) ->
         (
             SIMULATED.replace("= 8", "= 0") + "batching = { split_requests = true }",
             "batching.split_requests: expected true only with max_batch_size above 0, got max_batch_size = 0",
+        ),
+        (
+            SIMULATED + "decoupled = true",
+            "decoupled: expected true only with runtime = 'python', or 'simulated' with simulated.steps above 1, "
+            "got runtime = 'simulated'",
+        ),
+        (
+            SIMULATED.replace("'simulated'", "'onnx'").replace('"simulated"', '"onnx"') + "decoupled = true",
+            "decoupled: expected true only with runtime = 'python', or 'simulated' with simulated.steps above 1, "
+            "got runtime = 'onnx'",
+        ),
+        (
+            SIMULATED.replace("'simulated'", "'python'").replace('"simulated"', '"python"')
+            + "decoupled = true\ninstances = 2",
+            "instances: expected 1 where decoupled is true, got 2",
+        ),
+        (
+            SIMULATED + "decoupled = true\nsimulated = { steps = 3 }\nbatching = { split_requests = true }",
+            "batching.split_requests: expected false where decoupled is true, got true",
         ),
         (
             SIMULATED + "instances = 2\nsimulated = { steps = 3 }",

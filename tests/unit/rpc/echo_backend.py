@@ -67,6 +67,8 @@ class EchoBackend:
         self.estimates: tuple[RunEstimate, ...] = ()
         self.listeners: list[Callable[[], None]] = []
         self._ids = count(1)
+        self.goes_on: dict[int, asyncio.Event] = {}
+        self.emitted = 0
         self.asked: dict[int, asyncio.Future[Any]] = {}
 
     def resolve(self, name: str, version: str) -> tuple[ModelKey, ModelSpec]:
@@ -95,9 +97,31 @@ class EchoBackend:
             raise self.failure
         return _render_from_borrowed_memory(request, render)
 
-    def begin(self, request: InferenceRequest, render: Render[T]) -> asyncio.Future[T]:
-        asked = self.asked[request.request_id] = asyncio.ensure_future(self.infer(request, render))
+    def begin(
+        self, request: InferenceRequest, render: Render[T], emit: Render[None] | None = None
+    ) -> asyncio.Future[T]:
+        answer = self.infer(request, render) if emit is None else self._infer_decoupled(request, render, emit)
+        asked = self.asked[request.request_id] = asyncio.ensure_future(answer)
         return asked
+
+    async def _infer_decoupled(self, request: InferenceRequest, render: Render[T], emit: Render[None]) -> T:
+        """As many answers as the parameter `answers` says, and then an end without one."""
+        goes_on = self.goes_on[request.request_id] = asyncio.Event()
+        goes_on.set()
+        for _ in range(int(request.parameters["answers"])):
+            await asyncio.sleep(0)
+            await goes_on.wait()
+            _render_from_borrowed_memory(request, emit)
+            self.emitted += 1
+        if self.failure is not None:
+            raise self.failure
+        return render(())
+
+    def pause(self, request_id: int) -> None:
+        self.goes_on[request_id].clear()
+
+    def resume(self, request_id: int) -> None:
+        self.goes_on[request_id].set()
 
     def give_up(self, request_id: int) -> None:
         self.asked[request_id].cancel()

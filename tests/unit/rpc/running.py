@@ -10,8 +10,8 @@ import grpc
 from google.protobuf.message import Message
 
 from moorage.rpc.listener import Listener, ListenerSettings
+from moorage.rpc.outbox import Window
 from moorage.rpc.ports import Backend
-from moorage.rpc.streaming import Window
 from moorage_protocol.services import INFERENCE_METHODS
 
 if TYPE_CHECKING:

@@ -52,7 +52,8 @@ def test_custom_parameters_reach_the_model_as_plain_values() -> None:
 
 
 def test_reserved_names() -> None:
-    assert options(triton_enable_empty_final_response={"bool_param": True}) == Options()
+    assert options(triton_enable_empty_final_response={"bool_param": True}) == Options(empty_final=True)
+    assert options(triton_enable_empty_final_response={"bool_param": False}) == Options()
     for key in ("triton_anything", "headers"):
         with pytest.raises(InvalidRequest, match=f"'{key}'.*reserved"):
             options(**{key: {"bool_param": True}})

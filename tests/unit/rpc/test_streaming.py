@@ -10,7 +10,7 @@ import pytest
 from moorage.domain.errors import QueueFull
 from moorage.domain.tensor import TensorSpec
 from moorage.rpc.listener import Listener, ListenerSettings
-from moorage.rpc.streaming import Window
+from moorage.rpc.outbox import Window
 from moorage_protocol import inference as pb
 from moorage_protocol.services import INFERENCE_METHODS
 from tests.unit.rpc.echo_backend import EchoBackend, echo_spec, served

@@ -72,7 +72,11 @@ def _level(found: re.Match[str]) -> Level:
 
 @pytest.mark.parametrize(
     ("model", "options"),
-    [("identity", ()), ("embedder", ("--string-data", "A fishing boat is tied up at the quay."))],
+    [
+        ("identity", ()),
+        ("identity", ("--streaming",)),
+        ("embedder", ("--string-data", "A fishing boat is tied up at the quay.")),
+    ],
 )
 def test_both_sides_have_figures(server: RunningServer, model: str, options: tuple[str, ...]) -> None:
     levels = analyze(server, model, *options)

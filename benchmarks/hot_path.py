@@ -86,10 +86,10 @@ def pin(pid: int, core: int) -> None:
         psutil.Process(pid).cpu_affinity([cores[core]])
 
 
-def measure(server: Server, cell: Cell, seconds: float) -> Measured:
-    """Load one server for some seconds."""
+def measure(server: Server, cell: Cell, seconds: float, *options: str) -> Measured:
+    """Load one server for some seconds. options: of benchmarks.load."""
     command = [sys.executable, "-m", "benchmarks.load", "--target", server.target, "--workload", cell.workload]
-    command += ["--concurrency", str(cell.concurrency), "--seconds", str(seconds)]
+    command += ["--concurrency", str(cell.concurrency), "--seconds", str(seconds), *options]
     before_s = server.cpu_s()
     client = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     pin(client.pid, 1)

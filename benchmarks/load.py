@@ -1,4 +1,5 @@
-"""Closed-loop load on one model: `concurrency` callers send one request after the other for some seconds.
+"""Closed-loop load on one model: `concurrency` callers send one request after the other for some seconds; or, with
+`--stream`, as many requests are kept under way on one stream.
 
 Requests are serialised before the clock starts and answers stay bytes, so the client costs little but gRPC; the
 first answer is parsed and compared. Prints one JSON object: requests, seconds, latency percentiles in ms.
@@ -9,6 +10,7 @@ import asyncio
 import itertools
 import json
 import time
+from collections import deque
 
 import grpc
 import numpy as np
@@ -21,6 +23,11 @@ MODELS = {"mlp": [1, 1024]}
 TEXTS = "embedder"  # sentences of mixed lengths
 WORKLOADS = [*ECHOES, *MODELS, TEXTS]
 MOST_WORDS = 96
+OPTIONS = (
+    ("grpc.max_send_message_length", -1),
+    ("grpc.max_receive_message_length", -1),
+    ("grpc.use_local_subchannel_pool", 1),
+)
 
 
 def requests_for(workload: str, model: str) -> tuple[list[bytes], bytes | None]:
@@ -49,12 +56,7 @@ def _text_request(model: str, seed: int) -> bytes:
 async def run(target: str, workload: str, concurrency: int, seconds: float, model: str = "") -> dict[str, float]:
     """Load one server; what came of it. model: instead of the workload's own."""
     bodies, raw = requests_for(workload, model)
-    options = [
-        ("grpc.max_send_message_length", -1),
-        ("grpc.max_receive_message_length", -1),
-        ("grpc.use_local_subchannel_pool", 1),
-    ]
-    channels = [grpc.aio.insecure_channel(target, options=options) for _ in range(min(8, concurrency))]
+    channels = [grpc.aio.insecure_channel(target, options=OPTIONS) for _ in range(min(8, concurrency))]
     path = INFERENCE_METHODS["ModelInfer"].path
     calls: list[grpc.aio.UnaryUnaryMultiCallable[bytes, bytes]] = [channel.unary_unary(path) for channel in channels]
     first = pb.ModelInferResponse.FromString(await calls[0](bodies[0], timeout=30))
@@ -74,6 +76,50 @@ async def run(target: str, workload: str, concurrency: int, seconds: float, mode
     wall_s = time.perf_counter() - began_s
     for channel in channels:
         await channel.close()
+    return _figures(latencies_s, wall_s)
+
+
+async def run_stream(target: str, workload: str, concurrency: int, seconds: float, model: str = "") -> dict[str, float]:
+    """Likewise on one stream of one channel."""
+    bodies, raw = requests_for(workload, model)
+    turns = itertools.cycle(bodies)
+    latencies_s: list[float] = []
+    async with grpc.aio.insecure_channel(target, options=OPTIONS) as channel:
+        call: grpc.aio.StreamStreamMultiCallable[bytes, bytes] = channel.stream_stream(
+            INFERENCE_METHODS["ModelStreamInfer"].path
+        )
+        stream = call(timeout=seconds + 60)
+        began_s = time.perf_counter()
+        sent_s: deque[float] = deque()
+
+        async def send() -> None:
+            sent_s.append(time.perf_counter())
+            await stream.write(next(turns))
+
+        for _ in range(concurrency):
+            await send()
+        first = pb.ModelStreamInferResponse.FromString(await _read(stream))
+        assert not first.error_message, first.error_message
+        assert raw is None or first.infer_response.raw_output_contents[0] == raw, "the answer is not what was sent"
+        while True:
+            latencies_s.append(time.perf_counter() - sent_s.popleft())
+            if time.perf_counter() < began_s + seconds:
+                await send()
+            if not sent_s:
+                break
+            await _read(stream)
+        wall_s = time.perf_counter() - began_s
+        await stream.done_writing()
+    return _figures(latencies_s, wall_s)
+
+
+async def _read(stream: "grpc.aio.StreamStreamCall[bytes, bytes]") -> bytes:
+    answer = await stream.read()
+    assert isinstance(answer, bytes), "the stream ended"
+    return answer
+
+
+def _figures(latencies_s: list[float], wall_s: float) -> dict[str, float]:
     latencies_s.sort()
     count = len(latencies_s)
     return {
@@ -91,8 +137,10 @@ def main() -> None:
     parser.add_argument("--model", default="", help="instead of the workload's own")
     parser.add_argument("--concurrency", type=int, required=True)
     parser.add_argument("--seconds", type=float, default=2.0)
+    parser.add_argument("--stream", action="store_true", help="one stream instead of unary calls")
     options = parser.parse_args()
-    loaded = run(options.target, options.workload, options.concurrency, options.seconds, options.model)
+    loading = run_stream if options.stream else run
+    loaded = loading(options.target, options.workload, options.concurrency, options.seconds, options.model)
     print(json.dumps(asyncio.run(loaded)))
 
 

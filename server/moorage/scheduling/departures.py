@@ -159,7 +159,7 @@ class Departures:
 
     def gone(self, model: ModelRecord) -> None:
         """A model that was on its way out is out. Unless that was asked for, its reason is kept."""
-        evicted, model.evicted = model.evicted, False
+        evicted = model.evicted
         if model.failure is not None and not model.closing:
             self.out(model, ModelState.FAILED, model.failure.message)
             self.settle(model, model.failure)
@@ -201,6 +201,7 @@ class Departures:
             self._state.stir(device.name)
         self._workers.leave(model)
         model.device = None
+        model.evicted = False
         self._state.move(model, state, reason)
 
     def release_all(self, model: ModelRecord) -> None:

@@ -82,7 +82,6 @@ class Losses:
             self._departures.give_up(model, model.failure)
         elif killed or model.state in {ModelState.OFFLOADING, ModelState.OFFLOADED}:
             # Its memory was given up: its next request brings it back, from disk.
-            model.evicted = False
             self._departures.out(model, ModelState.UNLOADED, f"its worker was lost: {reason}")
         else:
             self._come_back(model, worker, reason, now)

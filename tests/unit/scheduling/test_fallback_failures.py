@@ -5,8 +5,10 @@ import pytest
 from moorage.domain.errors import ContractBroken, InferenceFailed, MoorageError
 from moorage.scheduling import events
 from moorage.scheduling.records import Counts
+from moorage.scheduling.scheduler import Scheduler
+from moorage.scheduling.state import DeviceLimits
 from tests.support.out_of_memory import UNDERSTUDY, carded, counted, error_of, on_a_card, on_its_fallback, run_out
-from tests.support.scheduling import make_spec
+from tests.support.scheduling import UNGUARDED, make_spec
 
 
 def test_where_the_fallback_can_t_be_had_the_caller_is_told_what_was_tried() -> None:
@@ -51,3 +53,21 @@ def test_what_turns_out_too_large_for_the_fallback_found_no_memory_anywhere() ->
     core.unloaded(UNDERSTUDY)
     assert "found no memory on cuda:0; on cpu: " in error_of(core).message
     assert counted(core).oom_refused == 1
+
+
+def test_a_model_that_closes_ends_with_its_worker_though_its_understudy_is_still_there() -> None:
+    """Its weights were on their way to the host. It is forgotten when its understudy is."""
+    core = carded()
+    limits = DeviceLimits(100, host_bytes=100, run_slots=8)
+    core.scheduler = Scheduler({"cuda:0": limits, "cpu": limits}, UNGUARDED)
+    on_a_card(core, make_spec(devices=("cuda:0",), fallback="cpu", weights=60, offloads=True))
+    core.ask(1)
+    run_out(core, 1)
+    core.up()
+    core.loaded(UNDERSTUDY)
+    core.finish(2)
+    other = core.register(make_spec("other", devices=("cuda:0",), weights=60))
+    assert core.load(other) == ["offload model/1 on cuda:0"]
+    assert core.unload() == []
+    assert f"unload {UNDERSTUDY} on cpu" in core.lose("cuda:0")
+    assert core.unloaded(UNDERSTUDY) == ["unloaded model/1"]

@@ -148,7 +148,8 @@ class Model(Loadable):
         With `decoupled = true` in model.toml it may yield any number of these instead, and each is sent as it comes.
             Every request is then computed by itself, and batch.requests has one member. Between two outputs others
             have their turn; one that has to give way to higher priority begins again, and what was sent is not sent
-            again: so it must yield the same each time. What it keeps beside its inputs, `[memory] state` has to say.
+            again: so it must yield the same each time. No context of torch's (autocast, say) may reach over a yield:
+            others compute before the next. What it keeps beside its inputs, `[memory] state` has to say.
         Cancellation: a run that has started is not interrupted; its result is dropped. A generator is closed.
         """
         raise NotImplementedError(f"{type(self).__name__} must define infer(inputs, batch)")

@@ -16,7 +16,7 @@ SLACK_BYTES_PER_MODEL = 64 * 1024 * 1024
 
 # What only begins or answers requests: for a worker that is alone on its device nothing changes, as it is told what
 # others than itself hold.
-_OF_REQUESTS = (actions.Execute, actions.Succeed, actions.SucceedStepped, actions.Fail)
+_OF_REQUESTS = (actions.Execute, actions.Succeed, actions.SucceedStepped, actions.Emit, actions.Fail)
 _WITHOUT_ACTIONS = (events.HoldRequested, events.HoldReleased, events.CapacityChanged)
 
 

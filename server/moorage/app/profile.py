@@ -92,6 +92,8 @@ async def take_profile(
     """
     async with serving_one(settings, name, version) as session, Client(session.server.started.grpc_address) as client:
         spec = session.spec
+        if spec.decoupled:
+            raise NotMeasured(f"model '{name}' is decoupled: what its requests take depends on how often it answers")
         metadata = await client.metadata(name, str(spec.version))
         chosen = samples(metadata, spec)
         await client.load(name)

@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from moorage.domain.errors import MoorageError
+from moorage.domain.errors import MoorageError, ServerDraining
 from moorage.domain.request import InferenceRequest
 from moorage.domain.tensor import OutputTensor
 from moorage.rpc.ports import Backend
@@ -34,10 +34,11 @@ class _Asked:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A message to be written. error: what it tells of. ends: the request that it is the last answer to."""
+    """A message to be written. error: what it tells of, or what ends the stream where there is no message. ends: the
+    request that it is the last answer to."""
 
     message: bytes
-    error: MoorageError | None = None
+    error: Exception | None = None
     ends: _Asked | None = None
 
 
@@ -52,7 +53,7 @@ class Outbox:
         self._ordered: deque[_Asked] = deque()
         self._decoupled: dict[int, _Asked] = {}
         self._made: deque[Answer] = deque()
-        self._asked_bytes = self._made_bytes = 0
+        self._asked = self._asked_bytes = self._made_bytes = 0
         self._is_paused = self._was_ordered = False
 
     def begin(self, body: bytes, request: InferenceRequest, render: Renderer) -> None:
@@ -70,9 +71,14 @@ class Outbox:
         self._queue(_Asked(body, answer))
 
     def _queue(self, asked: _Asked) -> None:
-        self._asked_bytes += len(asked.body)
+        self._hold(asked)
         self._ordered.append(asked)
         asked.answer.add_done_callback(lambda _: self._has_news())
+
+    def _hold(self, asked: _Asked) -> None:
+        """A place in the window, until its last answer is taken."""
+        self._asked += 1
+        self._asked_bytes += len(asked.body)
 
     def begin_decoupled(self, body: bytes, request: InferenceRequest, render: Renderer) -> None:
         """Have the engine take a request that has any number of answers."""
@@ -85,7 +91,7 @@ class Outbox:
             return answer_of(render, outputs, is_final=True) if outputs or render.empty_final else b""
 
         asked = _Asked(body, self._backend.begin(request, ended, made), request.request_id)
-        self._asked_bytes += len(body)
+        self._hold(asked)
         self._decoupled[request.request_id] = asked
         asked.answer.add_done_callback(lambda _: self._end(asked))
         if self._is_paused:
@@ -96,8 +102,9 @@ class Outbox:
         if self._decoupled.pop(asked.request_id, None) is None:
             return  # The stream has ended.
         last = _settled(asked)
-        if last.message:
+        if last.message or last.error:
             self._add(last)
+            self._pause_if_full()
         else:
             self._forget(asked)
             self._has_news()
@@ -145,8 +152,8 @@ class Outbox:
     @property
     def is_full(self) -> bool:
         """Whether no more requests are to be read."""
-        requests = len(self._ordered) + len(self._decoupled)
-        return requests >= self._window.max_requests or self._asked_bytes >= self._window.max_bytes
+        is_full = self._asked >= self._window.max_requests or self._asked_bytes >= self._window.max_bytes
+        return is_full or self._is_paused
 
     def take(self) -> Answer:
         """The answer to be written next; of both kinds in turn, where there are both. See written."""
@@ -168,6 +175,7 @@ class Outbox:
             self._forget(answer.ends)
 
     def _forget(self, asked: _Asked) -> None:
+        self._asked -= 1
         self._asked_bytes -= len(asked.body)
 
     def abandon(self) -> None:
@@ -184,9 +192,11 @@ class Outbox:
 
 def _settled(asked: _Asked) -> Answer:
     """The last answer to a request."""
+    if asked.answer.cancelled():
+        return Answer(b"", ServerDraining(), asked)  # the engine has gone
     error = asked.answer.exception()
     if error is None:
         return Answer(asked.answer.result(), ends=asked)
-    if not isinstance(error, MoorageError):
-        raise error
-    return Answer(failure_of(asked.body, error), error, asked)
+    if isinstance(error, MoorageError):
+        return Answer(failure_of(asked.body, error), error, asked)
+    return Answer(b"", error if isinstance(error, Exception) else RuntimeError(str(error)), asked)

@@ -102,7 +102,7 @@ class _Stream:
 
     def _message(self, answer: Answer) -> bytes:
         """What is written. Raises what the request failed with, where that ends the stream."""
-        if answer.error is not None and self._ends_on_error:
+        if answer.error is not None and (self._ends_on_error or not answer.message):
             raise answer.error
         return answer.message
 

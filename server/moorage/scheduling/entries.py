@@ -25,7 +25,8 @@ class Entry:
     tried: devices on which it found no memory by itself. made_room: others made way for it once.
     preemptions: how often it gave way. steps: how many it has behind it. kept_bytes: of state after the last one.
     answers: how many of them answered something; sent: how many of these answers its caller has got, which may be more
-    where it began again. paused: its caller does not take them, and it takes no step.
+    where it began again. paused: its caller does not take them, and it takes no step; paused_s: since when.
+    gave_way: its state had to go once, for whatever reason.
     state, host: memory of its state, where it is stepped and has begun. leaving: the state is on its way out; told:
     its worker knows.
     """
@@ -43,6 +44,8 @@ class Entry:
     answers: int = 0
     sent: int = 0
     paused: bool = False
+    paused_s: float = 0.0
+    gave_way: bool = False
     state: Lease | None = None
     host: Lease | None = None
     leaving: Leaving | None = None
@@ -60,4 +63,5 @@ class Entry:
     @property
     def has_begun(self) -> bool:
         """Whether it was in a run, or is a part of what was."""
-        return bool(self.cohort or self.attempts or self.preemptions or self.steps or self.tried or self.made_room)
+        ran = self.attempts or self.steps or self.sent or self.gave_way
+        return bool(ran or self.cohort or self.preemptions or self.tried or self.made_room)

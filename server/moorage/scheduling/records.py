@@ -188,6 +188,10 @@ class ModelRecord:
     quarantined_in: str | None = None
     counts: Counts = field(default_factory=Counts)
 
+    def park(self, entry: Entry) -> None:
+        """Have a paused request wait beside the queue."""
+        self.parked[entry.request.request_id] = entry
+
     @property
     def run(self) -> Run | None:
         """The longest under way: of a model with one instance, or a stepped one, the only one."""

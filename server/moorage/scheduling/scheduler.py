@@ -56,7 +56,7 @@ class Scheduler:
         self._steps = Steps(state, self._requests, self._runs, self._states)
         self._departures = Departures(state, self._requests, self._workers, self._lines)
         self._closing = Closing(state, self._requests, self._departures)
-        self._pauses = Pauses(state)
+        self._pauses = Pauses(state, self._requests)
         candidates = Candidates(state, self._states)
         self._ladder = Ladder(state, self._requests, self._runs, self._steps, candidates, self._departures)
         self.room = Room(state, candidates, self._departures, self._states, self._workers)
@@ -72,7 +72,7 @@ class Scheduler:
         self._handlers: dict[type, Callable[[Any, float], None]] = {
             events.RequestsArrived: lambda event, now: self._requests_arrived(event.requests, now),
             events.RequestCancelled: lambda event, now: self._requests.cancelled(event.request_id),
-            events.RequestPaused: lambda event, now: self._pauses.pause(event.request_id),
+            events.RequestPaused: lambda event, now: self._pauses.pause(event.request_id, now),
             events.RequestResumed: lambda event, now: self._pauses.resume(event.request_id),
             events.RunFinished: lambda event, now: self._runs.finished(event.run_id, event.result, now),
             events.RunFailed: self._run_failed,
@@ -81,7 +81,7 @@ class Scheduler:
             events.StatesDropped: lambda event, now: self._states.dropped(event.key, event.request_ids),
             events.ModelRegistered: self._model_registered,
             events.LoadRequested: lambda event, now: self._loads.request(event.key, now, may_evict=event.may_evict),
-            events.UnloadRequested: lambda event, now: self._closing.unload(event.key),
+            events.UnloadRequested: self._unload_requested,
             events.ModelLoaded: self._model_loaded,
             events.ModelLoadFailed: lambda event, now: self._building.failed(event.key, event.error, now),
             events.ModelUnloaded: lambda event, now: self._departures.unloaded(event.key, event.retained_bytes),
@@ -100,6 +100,18 @@ class Scheduler:
             events.TimeReached: lambda event, now: None,
             events.DrainStarted: self._drain_started,
         }
+        self._when_due: dict[type, Callable[[Any, float], None]] = {
+            timers.RequestDue: lambda due, now: self._requests.expired(due.request_id, now),
+            timers.RunDue: lambda due, now: self._runs.overdue(due.run_id),
+            timers.LoadDue: lambda due, now: self._loads.overdue(due.key, now),
+            timers.MoveDue: lambda due, now: self._departures.overdue(due.key, now),
+            timers.StatesDue: lambda due, now: self._states.overdue(due.key, now),
+            timers.CompanyDue: lambda due, now: self._touch(due.key),
+            timers.GuardDue: lambda due, now: state.stir(due.device),
+            timers.HoldDue: lambda due, now: self._holds.overdue(due.hold_id, now),
+            timers.PauseDue: lambda due, now: self._pauses.overdue(due.request_id, now),
+            timers.RestartDue: lambda due, now: self._workers.restart_due(due.worker, now),
+        }
 
     @property
     def next_wake_s(self) -> float | None:
@@ -112,7 +124,7 @@ class Scheduler:
         What is due comes first, even where its wake-up is late: expired work is never run.
         """
         for due in self.state.timers.take_due(now):
-            self._due(due, now)
+            self._when_due[type(due)](due, now)
         self._handlers[type(event)](event, now)
         self._follow_up(now)
         self.state.timers.compact(self._matters)
@@ -166,6 +178,11 @@ class Scheduler:
         if run is not None:
             self._ladder.failed(run, event.error, now)
 
+    def _unload_requested(self, event: events.UnloadRequested, now: float) -> None:
+        self._closing.unload(event.key)
+        if event.key in self.state.models:
+            self._pauses.hurry([self.state.models[event.key]], now)
+
     def _model_registered(self, event: events.ModelRegistered, now: float) -> None:
         assert event.key not in self.state.models, f"{event.key} registered twice"
         share = self._shares.inherited(event.key, event.spec)
@@ -194,29 +211,6 @@ class Scheduler:
         if model is not None and model.device is not None:
             self._copies.trim(self.state.device_of(model), now)
 
-    def _due(self, due: Due, now: float) -> None:
-        match due:
-            case timers.RequestDue(request_id):
-                self._requests.expired(request_id, now)
-            case timers.RunDue(run_id):
-                self._runs.overdue(run_id)
-            case timers.LoadDue(key):
-                self._loads.overdue(key, now)
-            case timers.MoveDue(key):
-                self._departures.overdue(key, now)
-            case timers.StatesDue(key):
-                self._states.overdue(key, now)
-            case timers.CompanyDue(key):
-                self._touch(key)
-            case timers.GuardDue(device):
-                self.state.stir(device)
-            case timers.HoldDue(hold_id):
-                self._holds.overdue(hold_id, now)
-            case timers.RestartDue(worker):
-                self._workers.restart_due(worker, now)
-            case _:
-                assert_never(due)
-
     def _touch(self, key: ModelKey) -> None:
         if key in self.state.models:
             self.state.touch(self.state.models[key])
@@ -238,6 +232,8 @@ class Scheduler:
                 matters = state.devices[device].guarded_until_s == at_s
             case timers.HoldDue(hold_id):
                 matters = HoldKey(hold_id) in state.holds
+            case timers.PauseDue(request_id):
+                matters = request_id in state.entries
             case timers.RestartDue(name):
                 matters = name in state.workers and state.workers[name].restart_at_s == at_s
             case _:
@@ -255,6 +251,7 @@ class Scheduler:
 
     def _drain_started(self, event: events.DrainStarted, now: float) -> None:
         self.state.draining = True
+        self._pauses.hurry(self.state.models.values(), now)
         for device in self.state.devices.values():
             self.state.touched.update(device.gathering)  # nobody is waited for any more
 

@@ -4,7 +4,6 @@ from moorage.domain.model import ModelKey, ModelState, Preemption
 from moorage.scheduling.actions import Drop, Suspend
 from moorage.scheduling.budget import LeaseKind
 from moorage.scheduling.entries import Entry, Leaving
-from moorage.scheduling.pausing import park
 from moorage.scheduling.records import ModelRecord, WorkerState
 from moorage.scheduling.state import State
 from moorage.scheduling.timers import StatesDue
@@ -46,6 +45,7 @@ class States:
         elif entry.host is None and again_s > _host_s(size_bytes):
             entry.host = device.host.acquire(str(model.key), LeaseKind.STATE, size_bytes)
         entry.leaving = Leaving.SUSPEND if entry.host is not None else Leaving.DROP
+        entry.gave_way = True
         if not entry.paused:
             entry.preemptions += 1
             model.counts.preemptions += 1
@@ -93,7 +93,7 @@ class States:
                 entry.leaving = None
                 del model.active[entry.request.request_id]
                 if entry.paused:
-                    park(model, entry)
+                    model.park(entry)
                 else:
                     back.append(entry)
             else:
@@ -113,7 +113,7 @@ class States:
             self.forget(model, entry)
             if self._state.is_open(entry) and is_paused:
                 entry.paused = True
-                park(model, entry)
+                model.park(entry)
             elif self._state.is_open(entry):
                 back.append(entry)
         model.queue.put_back(back)

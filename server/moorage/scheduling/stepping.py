@@ -54,6 +54,7 @@ class Steps:
         if model.runs or model.state is not ModelState.RESIDENT:
             return False
         running = going(model)
+        running = [entry for entry in running if entry.cohort][:1] or running
         members = self._fitting(model, running, [], room_bytes)
         joiners: list[Entry] = []
         if len(members) == len(running) and not any(entry.cohort for entry in members):
@@ -64,15 +65,31 @@ class Steps:
         if not members and not joiners:
             return False
         rows = sum(entry.request.rows for entry in members + joiners)
+        lacks_memory = self._lacks_memory(model, running, members + joiners, may_join)
         workspace_bytes = self._workspace_bytes(model, (members + joiners)[0], rows)
         self._take_states(model, members, joiners)
         model.queue.left(joiners, now)
         starting = tuple(entry for entry in joiners if entry.host is None)
         resuming = tuple(entry for entry in joiners if entry.host is not None)
         self._runs.begin(model, members + joiners, rows, workspace_bytes, now, StepPlan(starting, resuming))
-        if model.queue and rows < model.spec.max_batch_size:
-            self._put_out_paused(model, now)  # Who waits may lack the memory that they keep.
+        if lacks_memory:
+            self._put_out_paused(model, now)
         return True
+
+    def _lacks_memory(
+        self, model: ModelRecord, running: list[Entry], taken: list[Entry], may_join: MayJoin | None
+    ) -> bool:
+        """Whether the next who could have taken part in a step with these found room for its rows, and no other."""
+        if taken[0].cohort or not any(entry.paused for entry in model.active.values()):
+            return False
+        waiting: Iterable[Entry] = (*running, *model.queue)
+        following = next((entry for entry in waiting if entry not in taken), None)
+        if following is None or following.cohort:
+            return False
+        if may_join is not None and not may_join(following):
+            return False
+        rows = sum(entry.request.rows for entry in (*taken, following))
+        return rows <= max(1, model.spec.max_batch_size)
 
     def _put_out_paused(self, model: ModelRecord, now: float) -> bool:
         """Have its paused requests give way; whether there are any."""

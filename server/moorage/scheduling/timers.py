@@ -55,13 +55,19 @@ class HoldDue(NamedTuple):
     hold_id: int
 
 
+class PauseDue(NamedTuple):
+    """The caller of a paused request has been waited for as long as it should."""
+
+    request_id: int
+
+
 class RestartDue(NamedTuple):
     """A worker that died may be started again."""
 
     worker: str
 
 
-Due = RequestDue | RunDue | LoadDue | MoveDue | StatesDue | CompanyDue | GuardDue | HoldDue | RestartDue
+Due = RequestDue | RunDue | LoadDue | MoveDue | StatesDue | CompanyDue | GuardDue | HoldDue | PauseDue | RestartDue
 
 # Below this many entries a clean-up costs more than it frees.
 _COMPACT_FROM = 1024

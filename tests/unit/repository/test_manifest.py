@@ -234,25 +234,6 @@ def test_a_wrong_value_is_named_by_its_path(old: str, new: str, problem: str) ->
             "batching.split_requests: expected true only with max_batch_size above 0, got max_batch_size = 0",
         ),
         (
-            SIMULATED + "decoupled = true",
-            "decoupled: expected true only with runtime = 'python', or 'simulated' with simulated.steps above 1, "
-            "got runtime = 'simulated'",
-        ),
-        (
-            SIMULATED.replace("'simulated'", "'onnx'").replace('"simulated"', '"onnx"') + "decoupled = true",
-            "decoupled: expected true only with runtime = 'python', or 'simulated' with simulated.steps above 1, "
-            "got runtime = 'onnx'",
-        ),
-        (
-            SIMULATED.replace("'simulated'", "'python'").replace('"simulated"', '"python"')
-            + "decoupled = true\ninstances = 2",
-            "instances: expected 1 where decoupled is true, got 2",
-        ),
-        (
-            SIMULATED + "decoupled = true\nsimulated = { steps = 3 }\nbatching = { split_requests = true }",
-            "batching.split_requests: expected false where decoupled is true, got true",
-        ),
-        (
             SIMULATED + "instances = 2\nsimulated = { steps = 3 }",
             "instances: expected 1 where simulated.steps is above 1, got 2",
         ),

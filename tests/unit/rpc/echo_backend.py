@@ -105,7 +105,7 @@ class EchoBackend:
         return asked
 
     async def _infer_decoupled(self, request: InferenceRequest, render: Render[T], emit: Render[None]) -> T:
-        """As many answers as the parameter `answers` says, and then an end without one."""
+        """As many answers as the parameter `answers` says, and then an end: with one more where `last` says so."""
         goes_on = self.goes_on[request.request_id] = asyncio.Event()
         goes_on.set()
         for _ in range(int(request.parameters["answers"])):
@@ -115,6 +115,8 @@ class EchoBackend:
             self.emitted += 1
         if self.failure is not None:
             raise self.failure
+        if request.parameters.get("last"):
+            return _render_from_borrowed_memory(request, render)
         return render(())
 
     def pause(self, request_id: int) -> None:

@@ -110,6 +110,37 @@ async def test_who_does_not_read_pauses_them_and_gets_all_answers_later() -> Non
 
 
 @on_loop
+async def test_last_answers_that_are_not_taken_keep_the_server_from_reading() -> None:
+    backend = EchoBackend(served(replace(ANY, name="many", decoupled=True)))
+    large = raw_request("many", ("x", "FP32", [1, 250_000], bytes(1_000_000)), id="1")
+    large.parameters["answers"].int64_param = 0
+    large.parameters["last"].bool_param = True
+    async with connected(backend, Window(max_requests=8)) as channel:
+        stream = opened(channel)
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(send(stream, (large for _ in range(100))))
+            await asyncio.sleep(1.0)
+            assert len(backend.asked) < 40
+            answers = [answer async for answer in stream]
+        assert len(answers) == 100
+        assert all(map(is_final, answers))
+
+
+@on_loop
+async def test_what_is_no_failure_of_ours_ends_the_stream() -> None:
+    backend = backend_of_both()
+    backend.failure = RuntimeError("a bug")
+    async with connected(backend) as channel:
+        stream = opened(channel)
+        await send(stream, (asked(1, 1),), end=False)
+        await stream.read()
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await stream.read()
+        assert caught.value.code() is grpc.StatusCode.INTERNAL
+        assert "a bug" not in str(caught.value.details())
+
+
+@on_loop
 async def test_a_cancelled_stream_takes_them_along() -> None:
     backend = backend_of_both()
     async with connected(backend) as channel:

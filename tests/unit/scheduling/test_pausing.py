@@ -1,7 +1,10 @@
 """Decoupled requests: what each step answers is handed on, once; and whose caller does not read takes no steps."""
 
+import pytest
+
 from moorage.domain.errors import DeadlineExceeded, ModelNotReady
 from moorage.domain.model import ModelSpec, Preemption, PreemptionPolicy, SharePolicy
+from moorage.scheduling import events
 from moorage.scheduling.state import DeviceLimits
 from tests.support.core import Core
 from tests.support.scheduling import BY_STEPS, make_request, make_spec
@@ -217,3 +220,65 @@ def test_a_model_that_was_put_out_and_closes_does_not_come_back_for_a_parked_one
     core.unloaded()
     assert core.unload() == ["fail 1: ModelNotReady", "unloaded model/1"]
     assert isinstance(core.errors()[0], ModelNotReady)
+
+
+def test_only_want_of_memory_puts_out_a_paused_one() -> None:
+    core = running(1, spec=decoupled(size=4))
+    core.pause(1)
+    core.step()
+    assert core.ask(2, rows=3) == ["starting 2"]
+    core.ask(3, rows=2)
+    assert core.step() == ["emit 2", "step 2"], "no rows are left, but memory is"
+    assert core.model().active[1].leaving is None
+
+
+def test_one_that_had_to_go_comes_back_to_its_place() -> None:
+    """Though others that came later have nearer deadlines, and it begins again."""
+    core = running(1, steps=2, spec=decoupled(size=1, state=60))
+    core.pause(1)
+    core.step()
+    core.hold(9, 60)
+    core.dropped(1)
+    core.let_go(9)
+    core.arrive(make_request(2, arrived_s=core.now, deadline_s=core.now + 10.0))
+    core.arrive(make_request(3, arrived_s=core.now, deadline_s=core.now + 10.0))
+    assert core.resume(1) == []
+    assert core.step(done=(2,)) == ["succeed 2", "starting 1"]
+
+
+@pytest.mark.parametrize("where", ["parked", "active"])
+def test_a_closing_model_waits_for_who_does_not_read_but_not_for_ever(where: str) -> None:
+    core = parked() if where == "parked" else running(1)
+    core.pause(1)
+    if where == "active":
+        core.step()
+    assert core.unload() == []
+    failed = core.wait_until(core.now + 5.0)
+    assert failed == ["fail 1: ModelNotReady", "drop 1"]
+    assert core.dropped(1) == ["unload model/1 on cpu"]
+
+
+def test_a_server_that_stops_waits_for_who_does_not_read_but_not_for_ever() -> None:
+    core = running(1, 2, 3)
+    core.pause(1)
+    core.step()
+    core.send(events.DrainStarted())
+    core.pause(2)
+    core.now += 1.0
+    core.pause(3)
+    core.resume(2)
+    core.step()
+    assert core.wait_until(core.now + 4.0)[:1] == ["fail 1: ServerDraining"]
+    assert core.wait_until(core.now + 1.0) == ["fail 3: ServerDraining"]
+    assert 2 in core.model().active
+
+
+def test_who_is_resumed_takes_no_part_in_the_step_of_one_that_is_tried_alone() -> None:
+    core = running(1, 2, 3)
+    core.pause(1)
+    core.step()
+    assert core.fail(core.model().runs[0].run_id) == ["starting 2"]
+    assert core.model().active[2].cohort
+    core.resume(1)
+    assert core.step() == ["step 2"]
+    assert core.step(done=(2,))[:1] == ["succeed 2"]

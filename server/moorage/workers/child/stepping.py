@@ -14,6 +14,7 @@ from moorage.workers.lane_messages import (
     Dropped,
     ExecuteFailed,
     ExecuteStep,
+    OutputReference,
     StartingMember,
     Stepped,
     SteppedMember,
@@ -161,7 +162,9 @@ class Stepping:
         if step.done and step.outputs is None and not self._decoupled:
             raise BrokenContract("step returned a Step with done=True and no outputs")
         rows = (self._rows[request_id],)
-        written = self._outputs.write("step", step.outputs, rows) if is_due and step.outputs is not None else ()
+        written: tuple[OutputReference, ...] = ()
+        if is_due and step.outputs is not None:
+            written = self._outputs.write(self._states.method, step.outputs, rows)
         state_bytes = 0 if step.done else self._states.state_bytes(request_id)
         return SteppedMember(request_id, step.done, state_bytes, written)
 

@@ -144,7 +144,11 @@ class States(Protocol):
     """What a stepped model keeps of the requests that it works on, by their ids. Called from one thread.
 
     Anything may be raised. A request whose start fails has no state; of any other, the caller drops it.
+
+    method: of the author's, that gives the outputs.
     """
+
+    method: str
 
     def start(self, request_id: int, inputs: Mapping[str, Any], request: StartingRequest) -> None:
         """Begin a request. inputs: as Arrays.read gives them, which need not last."""

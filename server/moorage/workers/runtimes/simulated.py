@@ -93,6 +93,8 @@ class _Progress:
 class SimulatedStates:
     """How many steps each request still has to go. Suspending and resuming take no time."""
 
+    method = "step"
+
     def __init__(self, options: RuntimeOptions) -> None:
         self._options = options
         self._requests: dict[int, _Progress] = {}

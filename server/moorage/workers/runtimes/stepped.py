@@ -10,6 +10,7 @@ from moorage.authoring import StartingRequest, Step, SteppedModel
 from moorage.workers.runtimes.base import BrokenContract
 from moorage.workers.runtimes.holdings import find
 from moorage.workers.runtimes.parking import Parked, Parking
+from moorage.workers.runtimes.yielding import YieldingModel
 
 
 @dataclass(slots=True)
@@ -31,6 +32,7 @@ class PythonStates:
         self._moves_itself = type(model).suspend is not SteppedModel.suspend
         self._sizes_itself = type(model).state_bytes is not SteppedModel.state_bytes
         self._held: dict[int, _Held] = {}
+        self.method = "infer" if isinstance(model, YieldingModel) else "step"
 
     def start(self, request_id: int, inputs: Mapping[str, Any], request: StartingRequest) -> None:
         own = {name: _own(value) for name, value in inputs.items()}

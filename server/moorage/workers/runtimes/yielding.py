@@ -1,10 +1,11 @@
 """A model whose infer may yield its outputs, as a stepped model: every output is a step."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from moorage.authoring import Batch, BatchMember, Model, StartingRequest, Step, SteppedModel
-from moorage.workers.runtimes.base import CannotSuspend
+from moorage.workers.runtimes.base import BrokenContract, CannotSuspend
 
 
 class YieldingModel(SteppedModel):
@@ -18,8 +19,8 @@ class YieldingModel(SteppedModel):
 
     def start(self, inputs: Mapping[str, Any], request: StartingRequest) -> "_Yielded":
         member = BatchMember(request.id, request.rows, request.parameters, request.shapes)
-        outputs = self._model.infer(inputs, Batch((member,), request.rows, request.shapes))
-        return _Yielded(inputs, iter((outputs,)) if isinstance(outputs, Mapping) else outputs)
+        batch = Batch((member,), request.rows, request.shapes)
+        return _Yielded(inputs, _outputs(partial(self._model.infer, inputs, batch)))
 
     def step(self, states: Sequence["_Yielded"]) -> Sequence[Step]:
         return [state.step() for state in states]
@@ -46,3 +47,14 @@ class _Yielded:
             return Step(done=True)
         except Exception as error:
             return Step(error=error)
+
+
+def _outputs(infer: "partial[Any]") -> Iterator[Mapping[str, Any]]:
+    """What infer returned, or yields. It is called with the first step, whose memory is measured."""
+    outputs = infer()
+    if isinstance(outputs, Mapping):
+        yield outputs
+    elif isinstance(outputs, Iterator):
+        yield from outputs
+    else:
+        raise BrokenContract(f"infer must return a dict of outputs, or yield them, got {type(outputs).__name__}")

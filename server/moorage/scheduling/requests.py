@@ -202,6 +202,7 @@ class Requests:
         """Answer a running stepped request with an error. Its state is to be dropped."""
         self.fail(entry, error)
         self._drop_state(model, entry)
+        self._note_forsaken(model, entry)
 
     def _drop_state(self, model: ModelRecord, entry: Entry) -> None:
         entry.leaving = Leaving.DROP
@@ -264,10 +265,14 @@ class Requests:
         waited = entry.leaving is not None
         if model.active.get(entry.request.request_id) is entry and not waited:
             self._drop_state(model, entry)
+        self._note_forsaken(model, entry)
+        return waited
+
+    def _note_forsaken(self, model: ModelRecord, entry: Entry) -> None:
+        """A run has not for ever once the last of its requests has an answer or has left."""
         for run in model.runs:
             if entry in run.entries and not any(map(self._state.is_open, run.entries)):
                 self._state.timers.add_in(self._state.limits.hang_timeout_s, RunDue(run.run_id))
-        return waited
 
     def _remove(self, model: ModelRecord, entry: Entry) -> None:
         """Take a request out of its queue; what its worker keeps for it is to be given up."""

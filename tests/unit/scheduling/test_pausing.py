@@ -282,3 +282,11 @@ def test_who_is_resumed_takes_no_part_in_the_step_of_one_that_is_tried_alone() -
     core.resume(1)
     assert core.step() == ["step 2"]
     assert core.step(done=(2,))[:1] == ["succeed 2"]
+
+
+def test_a_step_that_hangs_under_who_does_not_read_ends_all_the_same() -> None:
+    core = running(1)
+    core.pause(1)
+    core.unload()
+    assert core.wait_until(core.now + 5.0) == ["fail 1: ModelNotReady"]
+    assert core.wait_until(core.now + core.scheduler.state.limits.hang_timeout_s)[0] == "kill cpu"

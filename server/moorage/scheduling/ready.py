@@ -58,6 +58,8 @@ class Ready:
             return False
         if self._start(device, model, place, turn, now):
             return True
+        if turn.blocked and not model.runs:
+            self._give_up_first_run(model, self.needed_bytes(model))
         if model.runs or (turn.blocked and not self._goes_on(model, turn)):
             return False  # A further run takes only what is free: nobody goes for it, as one of its own ends soon.
         claim = self.claim(model, place, turn.priority if turn.blocked else None)
@@ -95,7 +97,7 @@ class Ready:
 
     def _is_short(self, device: DeviceRecord, claim: Claim, model: ModelRecord, turn: Turn, now: float) -> bool:
         """Deal with a model that found no room; whether that was to refuse its first request."""
-        self._give_up_first_run(model, claim)
+        self._give_up_first_run(model, claim.needed_bytes)
         if claim.needed_bytes > self._own_room_bytes(model):
             return self._exceeds_its_limit(device, model, now)
         if claim.needed_bytes <= self._room.free_bytes(device, claim):
@@ -108,9 +110,10 @@ class Ready:
             return False
         return self._gives_up(device, model, claim, now)
 
-    def _give_up_first_run(self, model: ModelRecord, claim: Claim) -> None:
-        """What was leased for a smaller first run is no more than free memory to who is first now."""
-        if model.first_run is not None and model.first_run.size_bytes < claim.needed_bytes:
+    def _give_up_first_run(self, model: ModelRecord, needed_bytes: int) -> None:
+        """What was leased for a smaller first run is no more than free memory to who is first now; and whoever is
+        blocked may wait for it, as its own model can't begin with it."""
+        if model.first_run is not None and model.first_run.size_bytes < needed_bytes:
             self._state.end_first_run(model)
             self._state.stir(self._state.device_of(model).name)
 

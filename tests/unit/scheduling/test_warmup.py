@@ -9,6 +9,7 @@ from moorage.domain.request import RehearsedRun
 from moorage.domain.tensor import Datatype, TensorSpec
 from moorage.scheduling import actions, events
 from moorage.scheduling.explain import Verdict
+from moorage.scheduling.state import DeviceLimits
 from tests.support.core import Core
 from tests.support.scheduling import MODEL, UNGUARDED, make_request, make_spec
 
@@ -269,3 +270,17 @@ def test_its_seconds_do_not_count_beside_what_callers_runs_took() -> None:
     assert warms_up(core)
     core.send(events.ModelLoaded(MODEL, 10, rehearsed=one_second_a_row(1)))
     assert core.model().seconds.expected_s(1) == 0.25
+
+
+def test_what_was_leased_for_a_smaller_run_than_whoever_waits_needs_is_there_for_who_came_first() -> None:
+    """Nobody would begin: one waits for these bytes, and the other, who has them, for its turn and one byte more."""
+    core = Core.on(DeviceLimits(22, run_slots=1), UNGUARDED)
+    stepped = core.resident(make_spec("a", weights=0, steps=2, state=2))
+    warm = core.register(make_spec("b", weights=0, fixed=20, per_row=1, warmup=(WarmupRun(1),)))
+    core.load(warm)
+    assert core.free_bytes() == 1
+    core.ask(1, stepped)
+    core.ask(2, warm, rows=2)
+    assert core.loaded(warm, weights_bytes=0) == ["loaded b/1", "starting 1"]
+    core.step(stepped)
+    assert core.step(stepped, done=(1,)) == ["succeed 1", "execute 2"]

@@ -105,11 +105,11 @@ def medians(measured: list[Measured]) -> Measured:
     return Measured(*(statistics.median(column) for column in zip(*measured, strict=True)))
 
 
-def report(results: dict[tuple[Cell, str], list[Measured]]) -> Table:
-    """A row per cell and server, with ratios to the reference."""
-    table = Table("cell", "server", "CPU ms", "ratio", "req/s", "ratio", "p50 ms", "p99 ms")
+def report(results: dict[tuple[Cell, str], list[Measured]], kind: str, reference_name: str) -> Table:
+    """A row per cell and name, with ratios to the reference. kind: of what the names are."""
+    table = Table("cell", kind, "CPU ms", "ratio", "req/s", "ratio", "p50 ms", "p99 ms")
     for (cell, name), measured in sorted(results.items()):
-        row, reference = medians(measured), medians(results[cell, REFERENCE])
+        row, reference = medians(measured), medians(results[cell, reference_name])
         table.add_row(
             f"{cell.workload} x{cell.concurrency}",
             name,
@@ -144,7 +144,7 @@ def main() -> None:
             for cell in cells:
                 for name in names[number % len(names) :] + names[: number % len(names)]:
                     results[cell, name].append(measure(servers[name], cell, options.seconds))
-    Console().print(report(results))
+    Console().print(report(results, "server", REFERENCE))
 
 
 if __name__ == "__main__":

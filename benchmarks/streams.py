@@ -9,29 +9,10 @@ import argparse
 from collections import defaultdict
 
 from rich.console import Console
-from rich.table import Table
 
-from benchmarks.hot_path import MOORAGE, Cell, Measured, Server, measure, medians
+from benchmarks.hot_path import MOORAGE, Cell, Measured, Server, measure, report
 
 WAYS: dict[str, tuple[str, ...]] = {"unary": (), "stream": ("--stream",)}
-
-
-def report(results: dict[tuple[Cell, str], list[Measured]]) -> Table:
-    """A row per cell and way, with ratios to unary."""
-    table = Table("cell", "way", "CPU ms", "ratio", "items/s", "ratio", "p50 ms", "p99 ms")
-    for (cell, way), measured in results.items():
-        row, reference = medians(measured), medians(results[cell, "unary"])
-        table.add_row(
-            f"{cell.workload} x{cell.concurrency}",
-            way,
-            f"{row.cpu_ms:.3f}",
-            f"{row.cpu_ms / reference.cpu_ms:.2f}",
-            f"{row.per_second:.0f}",
-            f"{row.per_second / reference.per_second:.2f}",
-            f"{row.p50_ms:.2f}",
-            f"{row.p99_ms:.2f}",
-        )
-    return table
 
 
 def main() -> None:
@@ -54,7 +35,7 @@ def main() -> None:
                     results[cell, way].append(measure(server, cell, options.seconds, *arguments))
     finally:
         server.stop()
-    Console().print(report(results))
+    Console().print(report(results, "way", "unary"))
 
 
 if __name__ == "__main__":

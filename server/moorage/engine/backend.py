@@ -1,14 +1,10 @@
 """What the edges see of the server: one object with everything a request or a view needs."""
 
-import asyncio
 from collections.abc import Callable
 from functools import partial
-from typing import TypeVar
 
 from moorage.domain.errors import InvalidRequest, ModelNotReady
 from moorage.domain.model import ModelKey, ModelSpec, SharePolicy
-from moorage.domain.request import InferenceRequest
-from moorage.domain.tensor import OutputTensor
 from moorage.engine.catalog import Catalog, Serving
 from moorage.engine.control import Control
 from moorage.engine.engine import Engine
@@ -20,8 +16,6 @@ from moorage.scheduling.admission import is_ready
 from moorage.scheduling.explain import Explanation
 from moorage.scheduling.foreseen import RunEstimate
 
-T = TypeVar("T")
-
 
 class Backend:
     """Joins engine, catalog and control."""
@@ -31,6 +25,8 @@ class Backend:
         self._catalog = catalog
         self._control = control
         self.next_request_id = engine.next_request_id
+        self.infer = engine.infer
+        self.begin = engine.begin
         self.give_up = engine.give_up
         self.pause = engine.pause
         self.resume = engine.resume
@@ -58,19 +54,6 @@ class Backend:
         state = self._engine.scheduler.state
         record = state.models.get(serving.key)
         return record is not None and is_ready(state, record)
-
-    async def infer(self, request: InferenceRequest, render: Callable[[tuple[OutputTensor, ...]], T]) -> T:
-        """See Engine.infer."""
-        return await self._engine.infer(request, render)
-
-    def begin(
-        self,
-        request: InferenceRequest,
-        render: Callable[[tuple[OutputTensor, ...]], T],
-        emit: Callable[[tuple[OutputTensor, ...]], None] | None = None,
-    ) -> "asyncio.Future[T]":
-        """See Engine.begin."""
-        return self._engine.begin(request, render, emit)
 
     def snapshot(self) -> ServerSnapshot:
         return take_snapshot(self._engine, self._catalog, started=self._control.started.is_set())

@@ -99,8 +99,7 @@ def _leased(record: ModelRecord) -> dict[str, int]:
 
 
 def _host_bytes(record: ModelRecord) -> int:
-    entries = (*record.active.values(), *record.parked.values(), *record.queue)
-    leases = [record.host, *(entry.host for entry in entries)]
+    leases = [record.host, *(entry.host for entry in record.entries)]
     return sum(lease.size_bytes for lease in leases if lease is not None)
 
 

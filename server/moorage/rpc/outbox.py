@@ -116,17 +116,11 @@ class Outbox:
 
     def _pause_if_full(self) -> None:
         is_full = len(self._made) >= self._window.max_requests or self._made_bytes >= self._window.max_bytes
-        if is_full and not self._is_paused:
+        if is_full:
+            # Each time anew: a pause does not outlast what makes a request begin again.
             self._is_paused = True
             for request_id in self._decoupled:
                 self._backend.pause(request_id)
-        elif is_full:
-            self._repeat_pause()
-
-    def _repeat_pause(self) -> None:
-        """A pause does not outlast what makes a request begin again."""
-        for request_id in self._decoupled:
-            self._backend.pause(request_id)
 
     def _resume_if_half_empty(self) -> None:
         fewer = len(self._made) <= self._window.max_requests // 2 and self._made_bytes <= self._window.max_bytes // 2

@@ -36,7 +36,7 @@ class Departures:
 
     def _forget_states(self, model: ModelRecord) -> None:
         """What a worker kept of requests went with the model. Those that were to be dropped are."""
-        for entry in (*model.queue, *model.parked.values(), *model.active.values()):
+        for entry in model.entries:
             if entry.host is not None:
                 self._state.device_of(model).host.release(entry.host)
                 entry.host = None

@@ -49,12 +49,8 @@ def _check_leases(state: State) -> None:
     owned += [entry.state for model in state.models.values() for entry in model.active.values()]
     _same(owned, [device.budget for device in state.devices.values()])
     hosted: list[Lease | None] = [model.host for model in state.models.values()]
-    hosted += [entry.host for model in state.models.values() for entry in _with_states(model)]
+    hosted += [entry.host for model in state.models.values() for entry in model.entries]
     _same(hosted, [device.host for device in state.devices.values()])
-
-
-def _with_states(model: ModelRecord) -> tuple[Entry, ...]:
-    return (*model.active.values(), *model.parked.values(), *model.queue)
 
 
 def _same(owned: list[Lease | None], budgets: list[DeviceBudget]) -> None:

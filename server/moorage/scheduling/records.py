@@ -188,6 +188,11 @@ class ModelRecord:
     quarantined_in: str | None = None
     counts: Counts = field(default_factory=Counts)
 
+    @property
+    def entries(self) -> tuple[Entry, ...]:
+        """Requests of it that may have a state somewhere."""
+        return (*self.active.values(), *self.parked.values(), *self.queue)
+
     def park(self, entry: Entry) -> None:
         """Have a paused request wait beside the queue."""
         self.parked[entry.request.request_id] = entry

@@ -91,14 +91,10 @@ class States:
             entry.told = False
             if self._state.is_open(entry):
                 entry.leaving = None
-                del model.active[entry.request.request_id]
-                if entry.paused:
-                    model.park(entry)
-                else:
-                    back.append(entry)
+                back.append(model.active.pop(entry.request.request_id))
             else:
                 entry.leaving = Leaving.DROP
-        model.queue.put_back(back)
+        self._wait_again(model, back)
         self._state.touch(model)
 
     def dropped(self, key: ModelKey, request_ids: tuple[int, ...]) -> None:
@@ -111,15 +107,20 @@ class States:
             del model.active[entry.request.request_id]
             is_paused = entry.paused
             self.forget(model, entry)
-            if self._state.is_open(entry) and is_paused:
-                entry.paused = True
-                model.park(entry)
-            elif self._state.is_open(entry):
+            if self._state.is_open(entry):
+                entry.paused = is_paused
                 back.append(entry)
-        model.queue.put_back(back)
+        self._wait_again(model, back)
         self._state.touch(model)
         # Even where no bytes came free: one that runs alone waited for the others to be gone.
         self._state.stir(self._state.device_of(model).name)
+
+    def _wait_again(self, model: ModelRecord, entries: list[Entry]) -> None:
+        """Requests that gave way wait: in their queue, or beside it where they are paused."""
+        for entry in entries:
+            if entry.paused:
+                model.park(entry)
+        model.queue.put_back([entry for entry in entries if not entry.paused])
 
     def _awaited(self, key: ModelKey) -> ModelRecord | None:
         model = self._state.models.get(key)
@@ -157,8 +158,7 @@ def staying(model: ModelRecord) -> list[Entry]:
 
 def going(model: ModelRecord) -> list[Entry]:
     """Running requests that are to stay so, in the order of their places."""
-    running = [entry for entry in model.active.values() if entry.leaving is None and not entry.paused]
-    return sorted(running, key=lambda entry: entry.place)
+    return sorted((entry for entry in staying(model) if not entry.paused), key=lambda entry: entry.place)
 
 
 def next_step_bytes(model: ModelRecord, entry: Entry) -> int:

@@ -10,26 +10,35 @@ _WEIGHT = 0.1
 _MOST_TIMES = 3.0
 _CLIPPED_FROM = 4
 _KNOWN_FROM = 3
+# A size that did not run while others ran so often may take something else by now: the next run of it counts as much as
+# all before.
+_STALE_AFTER = 64
 
 
 @dataclass(slots=True)
 class _Class:
     """Runs of like size: from a power of two to the next. Means of rows and of seconds.
 
-    errors: how many of them there are: of all runs but those of a profile, and the first where there was none. error:
-    their mean, by what part runs differed from what was expected of them.
+    latest: the number of its latest run, of all sizes. errors: how many of them there are: of all runs but those of a
+    profile, and the first where there was none. error: their mean, by what part runs differed from what was expected.
     """
 
     rows: float
     seconds: float
     runs: int = 1
+    latest: int = 0
     profiled: bool = False
     errors: int = 0
     error: float = 0.0
 
-    def note(self, rows: int, seconds: float) -> None:
+    def note(self, rows: int, seconds: float, number: int) -> None:
+        if number - self.latest > _STALE_AFTER:
+            self.runs = 1
+        self.latest = number
         if self.runs >= _CLIPPED_FROM:
             seconds = min(seconds, _MOST_TIMES * self.seconds)
+        else:
+            self.seconds = min(self.seconds, _MOST_TIMES * seconds)  # the one that was held up was among the first
         self.runs += 1
         weight = max(_WEIGHT, 1 / self.runs)
         self.rows += weight * (rows - self.rows)
@@ -44,12 +53,13 @@ class _Class:
 class SecondsByRows:
     """Robust means of what runs took, by size class, and straight lines between them."""
 
-    __slots__ = ("_classes", "_points")
+    __slots__ = ("_classes", "_noted", "_points")
 
     weight = _WEIGHT
 
     def __init__(self) -> None:
         self._classes: dict[int, _Class] = {}
+        self._noted = 0
         self._points: list[tuple[float, float]] = []
 
     def note(self, rows: int, seconds: float) -> None:
@@ -66,10 +76,11 @@ class SecondsByRows:
 
     def _add(self, rows: int, seconds: float) -> None:
         size = rows.bit_length()
+        self._noted += 1
         if size in self._classes:
-            self._classes[size].note(rows, seconds)
+            self._classes[size].note(rows, seconds, self._noted)
         else:
-            self._classes[size] = _Class(rows, seconds)
+            self._classes[size] = _Class(rows, seconds, latest=self._noted)
         self._points = []
 
     @property

@@ -127,6 +127,11 @@ class RunSeconds:
         seen = self._seen(row_bytes)
         return seen is not None and seen.is_known(rows)
 
+    def is_known_of_any(self, rows: int) -> bool:
+        """Likewise, of runs of whatever shape."""
+        self._read()
+        return self._all.is_known(rows)
+
     def _seen(self, row_bytes: int) -> SecondsByRows | None:
         self._read()
         return self._shapes.get(row_bytes.bit_length()) if self._shapes else self._all

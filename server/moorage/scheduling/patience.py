@@ -60,7 +60,7 @@ class Patience:
 
     def _most_rows(self, model: ModelRecord, device: DeviceRecord, head: Entry, now: float) -> int:
         """Of a run like the head's that began now, as far as is known before others come. To wait for more is vain."""
-        rows = model.spec.max_batch_size
+        rows = model.most_rows
         if model.ceiling is not None:
             rows = model.ceiling.most_rows(rows, now)
         row_bytes = head.request.row_bytes

@@ -72,7 +72,7 @@ def _wait_and_run_s(model: ModelRecord, before: int, request: InferenceRequest, 
     """Seconds until the run that a request would be in, and of that run."""
     if not is_known(model, now):
         return 0.0, 0.0
-    seconds, most_rows = model.seconds, max(1, model.spec.max_batch_size)
+    seconds, most_rows = model.seconds, model.most_rows
     runs_before, last_rows = divmod(before + request.rows - 1, most_rows)
     full_s = seconds.expected_s(most_rows)
     if model.spec.instances > 1:
@@ -119,9 +119,9 @@ def needs_a_look(model: ModelRecord, left_s: float) -> bool:
 def remember(model: ModelRecord) -> None:
     """Keep what saves most requests a closer look: how long the worst wait is, with twice as many waiting as now, and
     what a slow run takes."""
-    full_s = model.seconds.most_s(max(1, model.spec.max_batch_size))
+    full_s = model.seconds.most_s(model.most_rows)
     model.worst_wait_rows = _LEAST_ROWS + 2 * model.queue.rows
-    runs = 2 + model.worst_wait_rows // max(1, model.spec.max_batch_size)
+    runs = 2 + model.worst_wait_rows // model.most_rows
     model.slow_run_s = _MARGIN * full_s
     model.worst_wait_s = _MARGIN * runs * full_s
 

@@ -12,6 +12,7 @@ from moorage.scheduling.ceilings import RowCeiling, Spacing
 from moorage.scheduling.company import Company
 from moorage.scheduling.entries import Entry
 from moorage.scheduling.estimates import RunSeconds
+from moorage.scheduling.paying import PayingRows
 from moorage.scheduling.queue import ModelQueue
 from moorage.scheduling.rates import RateLimit
 from moorage.scheduling.semaphore import MemorySemaphore
@@ -108,7 +109,8 @@ class ModelRecord:
     in_service: it was loaded or is to be, so that a request brings it in again. wanted: a load was asked for and is
     not settled. asked_s: when. closing: takes no new work, and goes when it is idle. evicted: going to make
     room. killed: its process is being ended to make room.
-    seconds, workspaces: of its runs, by their rows. ceiling: of the rows of a run, once one has found no memory.
+    seconds, workspaces: of its runs, by their rows. paying: how many of these pay. ceiling: of the rows of a run, once
+    one has found no memory.
     profiled_on: the kind of device whose profile they began with.
     room_made: how often others make way for its runs that found no memory. behind: those who do just now.
     beside_s: when a run of its last began beside another. kept_apart: how often they are tried beside each other,
@@ -135,6 +137,7 @@ class ModelRecord:
     company: Company
     seconds: RunSeconds
     workspaces: Workspaces
+    paying: PayingRows
     share: SharePolicy
     semaphore: MemorySemaphore
     usage: Usage
@@ -198,6 +201,14 @@ class ModelRecord:
         self.parked[entry.request.request_id] = entry
 
     @property
+    def most_rows(self) -> int:
+        """Of a run of several requests, as far as more of them pay; who says how many a run is to have knows better."""
+        policy, most_rows = self.spec.batching, max(1, self.spec.max_batch_size)
+        if policy.preferred_sizes:
+            return most_rows
+        return min(most_rows, max(self.paying.rows, policy.low_watermark))
+
+    @property
     def run(self) -> Run | None:
         """The longest under way: of a model with one instance, or a stepped one, the only one."""
         return self.runs[0] if self.runs else None
@@ -220,6 +231,7 @@ def new_model(
         company=Company(),
         seconds=RunSeconds(),
         workspaces=Workspaces(spec.memory),
+        paying=PayingRows(max(1, spec.max_batch_size)),
         share=share,
         semaphore=MemorySemaphore(str(key), reserved_bytes=share.reserved_bytes, limit_bytes=share.limit_bytes),
         usage=Usage(footprint.uses_per_s),
@@ -242,6 +254,8 @@ def begin_with_profile(model: ModelRecord, device: str) -> None:
     profile = model.spec.profiles.get(kind, ())
     model.seconds = RunSeconds(profile, rows_vary=model.rows_vary)
     model.workspaces = Workspaces(model.spec.memory, profile)
+    model.paying = PayingRows(max(1, model.spec.max_batch_size))
+    model.paying.look(model.seconds)
 
 
 def footprint_of(model: ModelRecord, now: float) -> Footprint:

@@ -56,7 +56,7 @@ class Runs:
 
     def _batch(self, model: ModelRecord, room_bytes: float, may_join: MayJoin | None, now: float) -> list[Entry]:
         waiting = model.queue if may_join is None else filter(may_join, model.queue)
-        most_rows = model.spec.max_batch_size
+        most_rows = model.most_rows
         if model.ceiling is not None:
             most_rows = model.ceiling.most_rows(most_rows, now)
         most_bytes = self._state.limits.max_input_bytes
@@ -116,6 +116,8 @@ class Runs:
             model.seconds.note(run.rows, run_s, row_bytes_of(run.entries), now)
         else:
             model.seconds.note(run.rows, run_s)
+        if model.spec.max_batch_size > 1:
+            model.paying.ran(model.seconds)
         if result.peak_bytes is not None:
             self.learn_peak(model, run, result.peak_bytes)
         if run_s > model.slow_run_s:

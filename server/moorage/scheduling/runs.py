@@ -117,7 +117,7 @@ class Runs:
         else:
             model.seconds.note(run.rows, run_s)
         if model.spec.max_batch_size > 1:
-            model.paying.ran(model.seconds)
+            model.paying.ran(model.seconds, run.rows + model.queue.rows)
         if result.peak_bytes is not None:
             self.learn_peak(model, run, result.peak_bytes)
         if run_s > model.slow_run_s:

@@ -38,26 +38,33 @@ ALL = (1, 2, 4, 8, 16, 32)
 
 @pytest.mark.parametrize(("cost", "expected"), [(steep, 32), (flat, 2), (too_large, 8)])
 def test_of_all_that_is_known_the_fewest_that_take_hardly_more_a_row(cost: Cost, expected: int) -> None:
-    assert paying_rows(seen(cost, *ALL), 32) == expected
+    assert paying_rows(seen(cost, *ALL), 32, 32) == expected
 
 
 def test_as_many_as_may_be_while_little_is_known() -> None:
-    assert paying_rows(seen(flat, 32), 32) == 32
-    assert paying_rows(seen(flat, 1), 32) == 32
+    assert paying_rows(seen(flat, 32), 32, 32) == 32
+    assert paying_rows(seen(flat, 1), 32, 32) == 32
     once = RunSeconds()
     for rows in ALL:
         once.note(rows, flat(rows))
-    assert paying_rows(once, 32) == 32
+    assert paying_rows(once, 32, 32) == 32
 
 
 def test_a_size_between_known_ones_is_tried_only_where_it_may_pay() -> None:
-    assert paying_rows(seen(too_large, 1, 32), 32) == 16
-    assert paying_rows(seen(steep, 1, 32), 32) == 32
+    assert paying_rows(seen(too_large, 1, 32), 32, 32) == 16
+    assert paying_rows(seen(steep, 1, 32), 32, 32) == 32
+
+
+def test_larger_sizes_than_were_seen_are_tried_where_there_are_so_many() -> None:
+    """An MLP reads all its weights for one row as for four: two rows in a run seem to take as long as apart."""
+    seconds = seen(lambda rows: {1: 0.005, 2: 0.0105}[rows], 1, 2)
+    assert paying_rows(seconds, 32, 8) == 8
+    assert paying_rows(seconds, 32, 3) == 2
 
 
 def test_the_most_of_a_model_need_be_no_power_of_two() -> None:
-    assert paying_rows(seen(steep, 1, 2, 4, 8, 16, 24), 24) == 24
-    assert paying_rows(seen(steep, 1), 1) == 1
+    assert paying_rows(seen(steep, 1, 2, 4, 8, 16, 24), 24, 24) == 24
+    assert paying_rows(seen(steep, 1), 1, 1) == 1
 
 
 def closed_loop(cost: Callable[[int, int], float], runs: int, most_rows: int = 32) -> list[int]:
@@ -66,7 +73,7 @@ def closed_loop(cost: Callable[[int, int], float], runs: int, most_rows: int = 3
     for number in range(runs):
         rows = 1 if number < 3 else paying.rows
         seconds.note(rows, cost(number, rows))
-        paying.ran(seconds)
+        paying.ran(seconds, most_rows)
         sizes.append(rows)
     return sizes
 

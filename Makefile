@@ -11,7 +11,7 @@ PERF_ANALYZER := .cache/perf_analyzer/perf_analyzer
 
 .PHONY: demo serve test test-unit test-core check soak bench format fetch-kserve fetch-perf-analyzer try-perf-analyzer clean
 
-PROTOS := protos/inference/grpc_service.proto protos/inference/model_config.proto protos/moorage/v1/admin.proto
+PROTOS := protos/google/rpc/status.proto protos/inference/grpc_service.proto protos/inference/model_config.proto protos/moorage/v1/admin.proto protos/moorage/v1/batch.proto
 
 $(VENV)/.dev: pyproject.toml $(PROTOS) protos/build_hook.py
 	@test -d $(VENV) || $(PYTHON) -m venv $(VENV)

@@ -66,7 +66,8 @@ def running_server(
     log_file = log_folder / f"server-{time.monotonic_ns()}.log"
     command = [sys.executable, "-m", "moorage", "serve", "--models", str(models)]
     command += ["--grpc", grpc, "--http", "127.0.0.1:0", "--budget", budget]
-    variables = {**os.environ, "MOORAGE_SERVER__CHECK_INTEGRITY": "true", **(environment or {})}
+    ours = {"MOORAGE_SERVER__CHECK_INTEGRITY": "true", "MOORAGE_BATCHES__PATH": str(log_folder / "batches.db")}
+    variables = {**os.environ, **ours, **(environment or {})}
     with log_file.open("w") as log:
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True, env=variables)
     try:

@@ -10,8 +10,19 @@
 
 from moorage_client.admin import Hold
 from moorage_client.aio import Client
+from moorage_client.batch_messages import (
+    BatchCounts,
+    BatchInfo,
+    BatchItem,
+    BatchOptions,
+    BatchProgress,
+    BatchResult,
+    BatchState,
+)
+from moorage_client.batches import Batch
 from moorage_client.errors import (
     Aborted,
+    AlreadyExists,
     Cancelled,
     DeadlineExceeded,
     FailedPrecondition,
@@ -40,11 +51,21 @@ from moorage_client.status import (
     Understudy,
 )
 from moorage_client.sync import SyncClient, SyncHold
+from moorage_client.sync_batches import SyncBatch
 from moorage_client.tensors import BFloat16, datatype_of, dtype_of
 
 __all__ = [
     "Aborted",
+    "AlreadyExists",
     "BFloat16",
+    "Batch",
+    "BatchCounts",
+    "BatchInfo",
+    "BatchItem",
+    "BatchOptions",
+    "BatchProgress",
+    "BatchResult",
+    "BatchState",
     "BrokenModel",
     "Cancelled",
     "Client",
@@ -70,6 +91,7 @@ __all__ = [
     "ServerFailure",
     "ServerMetadata",
     "Snapshot",
+    "SyncBatch",
     "SyncClient",
     "SyncHold",
     "TensorMetadata",

@@ -1,6 +1,7 @@
 """The asyncio client."""
 
 import asyncio
+import contextlib
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
@@ -8,11 +9,20 @@ import grpc
 import grpc.aio
 from google.protobuf.message import Message
 
+from moorage_client.batch_messages import BatchOptions, header_message
+from moorage_client.batch_operations import AttachCall
+from moorage_client.batches import Batch
 from moorage_client.channels import CHANNEL_OPTIONS, Methods
-from moorage_client.errors import Cancelled, from_status
+from moorage_client.errors import Cancelled, ServerFailure, Unavailable, from_status
 from moorage_client.operations import Operations
+from moorage_client.outgoing import Items, Outgoing
+from moorage_protocol import moorage_v1 as pb
 
 Answer = TypeVar("Answer", bound=Message)
+
+_DEFAULT_OPTIONS = BatchOptions()
+# What grpc.aio makes of the status of a call that the server ends while something is written to it.
+_LOST_STATUS = "Internal error from Core"
 
 
 class Client(Operations):
@@ -34,6 +44,28 @@ class Client(Operations):
     ) -> None:
         self._aio_transport = _AioTransport(target, credentials, metadata)
         super().__init__(self._aio_transport, attempts=attempts, timeout_s=timeout_s)
+
+    def batch(self, batch_id: str, model: str, items: Items, options: BatchOptions = _DEFAULT_OPTIONS) -> Batch:
+        """A batch of items for a model: opened, or gone on with where there is one of that id and the same options.
+
+        Iterate over it for what becomes of each item. items: read as the server has room for them; of a batch that is
+        gone on with, those that it has already cost nothing but the way. Raises InvalidRequest.
+        """
+        header = header_message(batch_id, model, options)
+
+        def begin(after_sequence: int) -> _AioSubmission:
+            return self._aio_transport.submit(pb.SubmitRequest(header=header, after_sequence=after_sequence))
+
+        return Batch(batch_id, begin, Outgoing(items, until_result=not options.durable))
+
+    def attach(self, batch_id: str, after_sequence: int = 0) -> Batch:
+        """A batch that was submitted before, from an outcome on. Iterating raises ModelNotFound where there is none."""
+
+        def begin(after: int) -> AttachCall:
+            request = pb.AttachRequest(batch_id=batch_id, after_sequence=after)
+            return AttachCall(self._aio_transport.stream("Attach", request, pb.AttachResponse))
+
+        return Batch(batch_id, begin, None, after_sequence)
 
     async def close(self) -> None:
         """End the connection; calls under way raise Cancelled. A second close does nothing."""
@@ -78,6 +110,12 @@ class _AioTransport:
             raise Cancelled("the client is closed")
         return _AioStream(self._methods[method](request, metadata=self._metadata))
 
+    def submit(self, opening: pb.SubmitRequest) -> "_AioSubmission":
+        """Begin a call that sends a batch's items. Raises Cancelled where the client is closed."""
+        if self._closed:
+            raise Cancelled("the client is closed")
+        return _AioSubmission(self._methods["Submit"](metadata=self._metadata), opening)
+
     def _was_closed_meanwhile(self) -> bool:
         """Whether a cancellation came from closing the channel, not from whoever cancelled the caller's task."""
         return self._closed and not _is_being_cancelled()
@@ -120,6 +158,35 @@ class _AioStream(Generic[Answer]):
 
     def cancel(self) -> None:
         self._call.cancel()
+
+
+class _AioSubmission(_AioStream[pb.SubmitResponse]):
+    """See batches.BatchCall."""
+
+    def __init__(self, call: Any, opening: pb.SubmitRequest) -> None:
+        super().__init__(call)
+        self._opening: pb.SubmitRequest | None = opening
+
+    async def read(self) -> pb.SubmitResponse | None:
+        if self._opening is not None:
+            opening, self._opening = self._opening, None
+            with contextlib.suppress(Unavailable):  # reading tells more
+                await self.write(opening)
+        try:
+            return await super().read()
+        except ServerFailure as error:
+            if error.message == _LOST_STATUS:
+                raise Unavailable("the server has ended the call") from None
+            raise
+
+    async def write(self, request: pb.SubmitRequest) -> None:
+        try:
+            await self._call.write(request)
+        except (grpc.aio.AioRpcError, grpc.aio.UsageError, asyncio.InvalidStateError) as error:
+            raise Unavailable("the call has ended") from error
+
+    async def done_writing(self) -> None:
+        await self._call.done_writing()
 
 
 def _is_being_cancelled() -> bool:

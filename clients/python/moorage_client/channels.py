@@ -6,7 +6,7 @@ from typing import Any
 import grpc
 import grpc.aio
 
-from moorage_protocol.services import ADMIN_METHODS, INFERENCE_METHODS, Method
+from moorage_protocol.services import ADMIN_METHODS, BATCH_METHODS, INFERENCE_METHODS, Method
 
 CHANNEL_OPTIONS: tuple[tuple[str, int], ...] = (
     # The server bounds what it takes; a client that asked for a large answer wants all of it.
@@ -17,8 +17,8 @@ CHANNEL_OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.max_reconnect_backoff_ms", 2000),
 )
 
-# No name is in both services.
-_METHODS: Mapping[str, Method] = {**INFERENCE_METHODS, **ADMIN_METHODS}
+# No name is in two services.
+_METHODS: Mapping[str, Method] = {**INFERENCE_METHODS, **ADMIN_METHODS, **BATCH_METHODS}
 
 
 class Methods:

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import grpc
 
 from moorage_client.holders import Holder, parse_holders
+from moorage_protocol.google_rpc import Status
 
 _PUSHBACK_KEY = "grpc-retry-pushback-ms"
 _DETAILS_KEY = "grpc-status-details-bin"
@@ -72,7 +73,7 @@ class InvalidRequest(MoorageClientError):
 
 
 class ModelNotFound(MoorageClientError):
-    """No such model, or no such version of it."""
+    """No such model, version of it, or batch."""
 
     code = "NOT_FOUND"
 
@@ -93,6 +94,12 @@ class DeadlineExceeded(MoorageClientError):
     """The answer did not come in time."""
 
     code = "DEADLINE_EXCEEDED"
+
+
+class AlreadyExists(MoorageClientError):
+    """There is one of that id already, and it is another."""
+
+    code = "ALREADY_EXISTS"
 
 
 class FailedPrecondition(MoorageClientError):
@@ -151,6 +158,7 @@ _BY_CODE: dict[str, type[MoorageClientError]] = {
         Unavailable,
         Overloaded,
         DeadlineExceeded,
+        AlreadyExists,
         FailedPrecondition,
         Aborted,
         NotSupported,
@@ -170,6 +178,15 @@ def from_status(code: grpc.StatusCode, message: str | None, metadata: MetadataPa
     retry_after_s, may_retry = _retry_advice(values.get(_PUSHBACK_KEY), details)
     kind = _BY_CODE.get(code.name, MoorageClientError)
     return kind(message or code.name, code=code.name, retry_after_s=retry_after_s, may_retry=may_retry, details=details)
+
+
+def from_status_message(status: Status) -> MoorageClientError:
+    """The error that a google.rpc.Status stands for. Never raises."""
+    return from_status(_code_of(status.code), status.message, ((_DETAILS_KEY, status.SerializeToString()),))
+
+
+def _code_of(number: int) -> grpc.StatusCode:
+    return next((code for code in grpc.StatusCode if code.value[0] == number), grpc.StatusCode.UNKNOWN)
 
 
 def _retry_advice(pushback: str | bytes | None, details: Details) -> tuple[float | None, bool]:

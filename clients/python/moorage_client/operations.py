@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 
 from moorage_client import messages
 from moorage_client.admin import AdminOperations
+from moorage_client.batch_operations import BatchOperations
 from moorage_client.errors import DeadlineExceeded, InvalidResponse, Unavailable
 from moorage_client.messages import InferenceOptions, ModelInfo, ModelMetadata, ParameterValue, ServerMetadata
 from moorage_client.tensors import Array, Tensor
@@ -14,7 +15,7 @@ _FIRST_POLL_S = 0.02
 _LONGEST_POLL_S = 0.5
 
 
-class Operations(AdminOperations):
+class Operations(AdminOperations, BatchOperations):
     """What a client can ask of a server.
 
     Every method raises MoorageClientError (see moorage_client.errors for the kinds). Calls that failed because the

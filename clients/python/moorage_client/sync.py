@@ -1,21 +1,30 @@
 """The blocking client: the same operations over a blocking channel."""
 
-from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from types import TracebackType
-from typing import Self
+from typing import Self, TypeVar
 
 import grpc
 
 from moorage_client.admin import DEFAULT_MAX_WAIT_S
 from moorage_client.admin import Hold as _Hold
+from moorage_client.aio import Client
+from moorage_client.batch_messages import BatchInfo, BatchItem, BatchOptions
+from moorage_client.batches import Batch
 from moorage_client.blocking import BlockingTransport, run
 from moorage_client.errors import MoorageClientError
 from moorage_client.messages import ModelInfo, ModelMetadata, ParameterValue, ServerMetadata
 from moorage_client.operations import Operations
 from moorage_client.status import Explanation, ModelPolicy, RunEstimate, Snapshot
+from moorage_client.sync_batches import SyncBatch
 from moorage_client.tensors import Array, Tensor
 from moorage_protocol import inference as pb
+
+Item = TypeVar("Item")
+
+_DEFAULT_OPTIONS = BatchOptions()
 
 
 class SyncClient:
@@ -38,6 +47,7 @@ class SyncClient:
         metadata: tuple[tuple[str, str], ...] = (),
     ) -> None:
         self._transport = BlockingTransport(target, credentials, metadata)
+        self._aio_client = partial(Client, target, attempts=attempts, credentials=credentials, metadata=metadata)
         self._operations = Operations(self._transport, attempts=attempts, timeout_s=timeout_s)
 
     def is_live(self) -> bool:
@@ -167,6 +177,44 @@ class SyncClient:
         finally:
             run(hold.__aexit__(None, None, None))
 
+    def batch(
+        self, batch_id: str, model: str, items: Iterable[BatchItem], options: BatchOptions = _DEFAULT_OPTIONS
+    ) -> SyncBatch:
+        """A batch of items for a model: opened, or gone on with. It has a connection, and a thread, of its own."""
+
+        def begin() -> tuple[Batch, Callable[[], Awaitable[None]]]:
+            client = self._aio_client()
+            return client.batch(batch_id, model, items, options), client.close
+
+        return SyncBatch(begin)
+
+    def attach(self, batch_id: str, after_sequence: int = 0) -> SyncBatch:
+        """A batch that was submitted before, from an outcome on."""
+
+        def begin() -> tuple[Batch, Callable[[], Awaitable[None]]]:
+            client = self._aio_client()
+            return client.attach(batch_id, after_sequence), client.close
+
+        return SyncBatch(begin)
+
+    def batch_info(self, batch_id: str) -> BatchInfo:
+        """A batch as it is now."""
+        return run(self._operations.batch_info(batch_id))
+
+    def batches(self, labels: Mapping[str, str] | None = None) -> Iterator[BatchInfo]:
+        """Those that have these labels, the newest first."""
+        found = self._operations.batches(labels)
+        while (info := run(_next(found))) is not None:
+            yield info
+
+    def cancel_batch(self, batch_id: str) -> BatchInfo:
+        """End a batch: items without a result get none. As it is then."""
+        return run(self._operations.cancel_batch(batch_id))
+
+    def delete_batch(self, batch_id: str) -> None:
+        """Forget a batch that has ended, and its results."""
+        run(self._operations.delete_batch(batch_id))
+
     def close(self) -> None:
         """End the connection at once; calls under way in other threads raise Cancelled."""
         self._transport.close()
@@ -193,6 +241,6 @@ class SyncHold:
         return run(self._hold.wait_until_lost())
 
 
-async def _next(snapshots: AsyncGenerator[Snapshot]) -> Snapshot | None:
+async def _next(generator: AsyncGenerator[Item]) -> Item | None:
     """The next one; None after the last."""
-    return await anext(snapshots, None)
+    return await anext(generator, None)

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from moorage_protocol.moorage_v1_admin_pb2 import *  # noqa: F403 (stubs, made by the build)
+    from moorage_protocol.moorage_v1_batch_pb2 import *  # noqa: F403
 else:
     from moorage_protocol.pool import namespace
 

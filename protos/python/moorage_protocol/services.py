@@ -13,6 +13,7 @@ from moorage_protocol.pool import POOL
 
 INFERENCE_SERVICE: Final = "inference.GRPCInferenceService"
 ADMIN_SERVICE: Final = "moorage.v1.AdminService"
+BATCH_SERVICE: Final = "moorage.v1.BatchService"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,3 +48,4 @@ def _method(service: str, method: MethodDescriptor) -> Method:
 
 INFERENCE_METHODS: Final = methods(INFERENCE_SERVICE)
 ADMIN_METHODS: Final = methods(ADMIN_SERVICE)
+BATCH_METHODS: Final = methods(BATCH_SERVICE)

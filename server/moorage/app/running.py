@@ -8,6 +8,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from moorage.app.serving import Started, serving
+from moorage.batches.database import StoreRefused
 from moorage.config import Settings
 from moorage.devices import heap
 from moorage.repository.errors import RepositoryError
@@ -49,7 +50,7 @@ async def _serve(settings: Settings, on_started: Callable[[Started], None]) -> i
                 log.warning("not everything that was accepted could be finished")
                 server.hurry()
             return 0 if finished else 1
-    except (RepositoryError, FootprintsRefused) as error:
+    except (RepositoryError, FootprintsRefused, StoreRefused) as error:
         raise OSError(str(error)) from error
 
 

@@ -11,6 +11,7 @@ from moorage import __version__
 from moorage.app.capping import Caps
 from moorage.app.footprints import RememberedFootprints
 from moorage.app.watching import watch_devices
+from moorage.batches.registry import Batches, BatchLimits
 from moorage.config import Address, Settings
 from moorage.devices import heap
 from moorage.devices.visible import cuda_environment
@@ -20,6 +21,7 @@ from moorage.engine.control import Control
 from moorage.engine.engine import Engine
 from moorage.engine.ports import Repository
 from moorage.repository.disk import DiskRepository
+from moorage.rpc.batch_edge import BatchEdge
 from moorage.rpc.listener import Listener, ListenerSettings
 from moorage.rpc.outbox import Window
 from moorage.scheduling.scheduler import Scheduler
@@ -62,10 +64,15 @@ class Server:
     engine: Engine
     pool: WorkerPool
     owner: asyncio.Task[None]
+    batches: Batches
     patience: _Patience
 
     async def drain(self, grace_s: float) -> bool:
-        """Take no new work, and wait for what was accepted; whether it was all done in time."""
+        """Take no new work, and wait for what was accepted; whether it was all done in time.
+
+        Of batches that is what runs; the rest of a durable one waits for the next server.
+        """
+        self.batches.stop_feeding()
         return await self.engine.drain(grace_s)
 
     def hurry(self) -> None:
@@ -80,7 +87,8 @@ async def serving(
     """Run a server inside the current loop. Leaving it ends everything it started; drain first to finish work.
 
     repository: by default the folder that the settings name. measures_all: the memory of every run, whatever it costs.
-    Raises OSError where an address can't be bound, RepositoryError where there is no repository.
+    Raises OSError where an address can't be bound, RepositoryError where there is no repository, StoreRefused for a
+    file of batches that is not ours.
     """
     scheduler = Scheduler(_device_limits(settings), _limits(settings))
     engine = Engine(scheduler, check_integrity=settings.server.check_integrity)
@@ -94,6 +102,7 @@ async def serving(
     engine.observe(remembered.decided)
     control = Control(engine, catalog, repository or DiskRepository(settings.repository.path), remembered.of)
     backend = Backend(engine, catalog, control)
+    batches = Batches(backend, BatchEdge(backend), _batch_limits(settings))
     patience = _Patience()
     async with contextlib.AsyncExitStack() as stack:
         stack.push_async_callback(lambda: pool.close(patience.workers_s))
@@ -102,7 +111,8 @@ async def serving(
         stack.push_async_callback(remembered.keep)
         stack.callback(control.close)
         await control.register_all()
-        listener = Listener(backend, _listener_settings(settings))
+        stack.push_async_callback(batches.close)
+        listener = Listener(backend, _listener_settings(settings), batches)
         grpc_address = await listener.start()
         stack.push_async_callback(lambda: listener.stop(patience.connections_s))
         http_address = None
@@ -112,7 +122,8 @@ async def serving(
             stack.push_async_callback(lambda: http.stop(patience.connections_s))
         # Only now, as an address that is taken must not cost the loading of models first.
         control.begin()
-        for chore in (_keep_house(engine, remembered), watch_devices(settings, engine, pool)):
+        await batches.start()
+        for chore in (_keep_house(engine, remembered), watch_devices(settings, engine, pool), batches.chores()):
             task = asyncio.create_task(_without_end(chore))
             stack.push_async_callback(_cancel, task)
         started = Started(
@@ -123,7 +134,7 @@ async def serving(
             models=tuple(str(serving.key) for serving in catalog.all()),
             broken=tuple(sorted(catalog.broken.items())),
         )
-        yield Server(started, backend, engine, pool, owner, patience)
+        yield Server(started, backend, engine, pool, owner, batches, patience)
 
 
 async def _start_http(http: HttpServer, address: Address) -> str:
@@ -164,6 +175,17 @@ def _device_limits(settings: Settings) -> dict[str, DeviceLimits]:
         )
         for name, device in settings.devices.items()
     }
+
+
+def _batch_limits(settings: Settings) -> BatchLimits:
+    return BatchLimits(
+        path=settings.batches.path,
+        max_bytes=settings.batches.max_store_bytes,
+        fsync=settings.batches.fsync,
+        max_running=settings.batches.max_running,
+        window_items=settings.batches.max_window_items,
+        window_bytes=settings.batches.max_window_bytes,
+    )
 
 
 def _limits(settings: Settings) -> Limits:

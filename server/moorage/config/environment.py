@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic_settings import EnvSettingsSource
 
-from moorage.config.settings import DeviceSettings, RepositorySettings, ServerSettings, Settings
+from moorage.config.settings import BatchSettings, DeviceSettings, RepositorySettings, ServerSettings, Settings
 from moorage.repository.problems import Location, known_keys, unknown_key
 
 PREFIX = "MOORAGE_"
@@ -60,6 +60,7 @@ def _known_names(device: str) -> set[str]:
     return {
         *_names(("server",), known_keys(ServerSettings)),
         *_names(("repository",), known_keys(RepositorySettings)),
+        *_names(("batches",), known_keys(BatchSettings)),
         *_names(("devices", device), known_keys(DeviceSettings)),
     }
 

@@ -97,6 +97,32 @@ class ServerSettings(Section):
     check_integrity: bool = Field(default=False, description="true or false")
 
 
+class BatchSettings(Section):
+    """Batches. path: the file of durable ones, which is made when the first is opened; None: there are none.
+
+    max_store_bytes: of that file. fsync: whether what is acknowledged survives the loss of power, and not only of the
+    server. max_running: batches at once. max_window_items, max_window_bytes: of a batch that is not durable, what may
+    be there that its client has not read.
+    """
+
+    path: Annotated[Path | None, PlainValidator(parse_footprints)] = Field(
+        default=Path("moorage.db"), description=EXPECTED_FOOTPRINTS
+    )
+    max_store_bytes: Bytes = Field(
+        default=16 * 1024**3, alias="max_store", ge=1024 * 1024, description=EXPECTED_BYTES + ", at least 1 MiB"
+    )
+    fsync: bool = Field(default=True, description="true or false")
+    max_running: Annotated[int, BeforeValidator(_refuse_bool)] = Field(
+        default=256, ge=1, le=65536, description=_EXPECTED_WINDOW
+    )
+    max_window_items: Annotated[int, BeforeValidator(_refuse_bool)] = Field(
+        default=1024, ge=1, le=65536, description=_EXPECTED_WINDOW
+    )
+    max_window_bytes: Bytes = Field(
+        default=64 * 1024 * 1024, alias="max_window", ge=1, description=EXPECTED_BYTES + ", at least 1"
+    )
+
+
 class RepositorySettings(Section):
     """Where the models are; a relative path counts from the working directory."""
 
@@ -142,6 +168,7 @@ class Settings(BaseSettings):
 
     server: ServerSettings = Field(default_factory=ServerSettings, description="a table")
     repository: RepositorySettings = Field(default=RepositorySettings(), description="a table")
+    batches: BatchSettings = Field(default_factory=BatchSettings, description="a table")
     devices: Mapping[DeviceName, DeviceSettings] = Field(description=_EXPECTED_DEVICES)
 
     @classmethod

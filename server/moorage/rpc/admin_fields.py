@@ -8,6 +8,7 @@ from moorage.domain.errors import InvalidRequest
 from moorage.domain.model import SharePolicy
 from moorage.repository.quantities import MAX_BYTES
 from moorage.rpc.parameters import MAX_PRIORITY
+from moorage.rpc.within import within
 from moorage.rpc.wording import quote
 from moorage_protocol import moorage_v1 as pb
 
@@ -36,7 +37,7 @@ class HoldOrder:
 def interval_s(request: pb.WatchSnapshotRequest) -> float:
     """The least time between two snapshots."""
     interval_ms = request.interval_ms or _DEFAULT_INTERVAL_MS
-    return _within("interval_ms", interval_ms, _MIN_INTERVAL_MS, _MAX_INTERVAL_MS, zero="for 1000") / 1000
+    return within("interval_ms", interval_ms, _MIN_INTERVAL_MS, _MAX_INTERVAL_MS, zero="for 1000") / 1000
 
 
 def hold_order(request: pb.HoldRequest) -> HoldOrder:
@@ -46,27 +47,27 @@ def hold_order(request: pb.HoldRequest) -> HoldOrder:
     max_wait_ms = request.max_wait_ms or _DEFAULT_WAIT_MS
     return HoldOrder(
         device=request.device,
-        size_bytes=_within("size_bytes", request.size_bytes, 1, MAX_BYTES),
-        priority=_within("priority", request.priority or _DEFAULT_PRIORITY, 1, MAX_PRIORITY, zero="for 3"),
-        max_wait_s=_within("max_wait_ms", max_wait_ms, 1, _MAX_WAIT_MS, zero="for 30000") / 1000,
+        size_bytes=within("size_bytes", request.size_bytes, 1, MAX_BYTES),
+        priority=within("priority", request.priority or _DEFAULT_PRIORITY, 1, MAX_PRIORITY, zero="for 3"),
+        max_wait_s=within("max_wait_ms", max_wait_ms, 1, _MAX_WAIT_MS, zero="for 30000") / 1000,
     )
 
 
 def rows_and_priority(request: pb.ExplainRequest) -> tuple[int, int]:
     """How many rows, and at which priority; 0 stands for the model's own."""
-    rows = _within("rows", request.rows, 1, 2**31 - 1)
-    return rows, _within("priority", request.priority, 0, MAX_PRIORITY)
+    rows = within("rows", request.rows, 1, 2**31 - 1)
+    return rows, within("priority", request.priority, 0, MAX_PRIORITY)
 
 
 def share_change(request: pb.SetModelPolicyRequest) -> Callable[[SharePolicy], SharePolicy]:
     """What makes a model's new standing of its present one: the fields that are there, all else as it is."""
     changes: dict[str, Any] = {}
     if request.HasField("priority"):
-        changes["priority"] = _within("priority", request.priority, 1, MAX_PRIORITY)
+        changes["priority"] = within("priority", request.priority, 1, MAX_PRIORITY)
     if request.HasField("reserved_bytes"):
-        changes["reserved_bytes"] = _within("reserved_bytes", request.reserved_bytes, 0, MAX_BYTES)
+        changes["reserved_bytes"] = within("reserved_bytes", request.reserved_bytes, 0, MAX_BYTES)
     if request.HasField("limit_bytes"):
-        changes["limit_bytes"] = _within("limit_bytes", request.limit_bytes, 1, MAX_BYTES)
+        changes["limit_bytes"] = within("limit_bytes", request.limit_bytes, 1, MAX_BYTES)
     if request.HasField("no_limit"):
         if not request.no_limit:
             raise InvalidRequest("no_limit", expected="true, or limit_bytes in its place", got="false")
@@ -76,11 +77,3 @@ def share_change(request: pb.SetModelPolicyRequest) -> Callable[[SharePolicy], S
     if not changes:
         raise InvalidRequest("policy", expected=f"at least one of {', '.join(_POLICY_FIELDS)}", got="none of them")
     return lambda share: replace(share, **changes)
-
-
-def _within(field: str, number: int, least: int, most: int, *, zero: str = "") -> int:
-    """The number. Raises InvalidRequest where it is out of range; zero: what 0 stands for besides."""
-    if not least <= number <= most:
-        also = f", or 0 {zero}" if zero else ""
-        raise InvalidRequest(field, expected=f"a whole number from {least} to {most}{also}", got=str(number))
-    return number

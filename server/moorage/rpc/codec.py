@@ -41,23 +41,27 @@ class Decoder:
         self._decoupled = decoupled
         self._signatures = Signatures()
 
-    async def decode(self, body: bytes, call: Call) -> tuple[InferenceRequest, Renderer]:
+    async def decode(
+        self, body: bytes, call: Call, *, target: tuple[str, str] | None = None, client_id: str | None = None
+    ) -> tuple[InferenceRequest, Renderer]:
         """The request of one ModelInfer call, and what renders its answer.
+
+        target: name and version of the model for which it has to be, where it names one, and is, where not. client_id:
+        instead of its own id.
 
         Raises InvalidRequest, NotSupported, ModelNotFound and ModelNotReady. A small request is decoded without
         giving way; a large one gives way to other work now and then. Cancellation: nothing is left behind.
         """
         message, raw = parse_inference(body)
-        version = message.model_version
-        parse_version(version)
-        key, spec = self._backend.resolve(check_model_name(message.model_name), version)
+        name, version = _wanted_model(message) if target is None else _model_of(message, *target)
+        key, spec = self._backend.resolve(name, version)
         if spec.decoupled and not self._decoupled:
             raise NotSupported(_NOT_DECOUPLED)
         signature = self._signatures.of(key, spec)
         options = read_options(message.parameters, call.metadata)
         outputs = _requested(signature, message.outputs)
         inputs = await read_inputs(signature, message.inputs, raw)
-        client_id = message.id
+        client_id = message.id if client_id is None else client_id
         if len(client_id) > MAX_ID_CHARACTERS:
             raise InvalidRequest("id", expected=f"at most {MAX_ID_CHARACTERS} characters", got=str(len(client_id)))
         request = InferenceRequest(
@@ -77,6 +81,23 @@ class Decoder:
         )
         render = Renderer(signature, client_id, outputs, typed=inputs.typed, empty_final=options.empty_final)
         return request, render
+
+
+def _wanted_model(message: pb.ModelInferRequest) -> tuple[str, str]:
+    """Name and version, as they may be."""
+    parse_version(message.model_version)
+    return check_model_name(message.model_name), message.model_version
+
+
+def _model_of(message: pb.ModelInferRequest, name: str, version: str) -> tuple[str, str]:
+    """Name and version that were named before. Raises InvalidRequest where the message names others."""
+    if message.model_name and message.model_name != name:
+        expected = f"none, or the batch's {quote(name)}"
+        raise InvalidRequest("model_name", expected=expected, got=quote(message.model_name))
+    if message.model_version and message.model_version != version:
+        expected = f"none, or the batch's {quote(version)}"
+        raise InvalidRequest("model_version", expected=expected, got=quote(message.model_version))
+    return name, version
 
 
 def _requested(

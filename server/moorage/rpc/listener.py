@@ -5,8 +5,10 @@ from dataclasses import dataclass, field
 
 import grpc
 
+from moorage.batches.registry import Batches
 from moorage.rpc import unimplemented
 from moorage.rpc.admin import Admin
+from moorage.rpc.batches import BatchService
 from moorage.rpc.guard import raw_unary, two_way_stream, unary
 from moorage.rpc.health import Health
 from moorage.rpc.inference import Inference
@@ -43,9 +45,10 @@ class ListenerSettings:
 class Listener:
     """Owns the server. Draining is the engine's: it refuses new work, and readiness follows its snapshot."""
 
-    def __init__(self, backend: Backend, settings: ListenerSettings) -> None:
+    def __init__(self, backend: Backend, settings: ListenerSettings, batches: Batches) -> None:
         self._settings = settings
         self._admin = Admin(backend)
+        self._batches = BatchService(backend, batches)
         self._health = Health(backend)
         self._reflection = Reflection()
         self._streams = Streams(backend, settings.window)
@@ -67,7 +70,7 @@ class Listener:
         handlers = dict(_inference_handlers(backend, self._streams, settings.server_version))
         inference = grpc.method_handlers_generic_handler(INFERENCE_SERVICE, handlers)
         # Looked through in this order for every call.
-        beside = (self._admin.handler(), self._health.handler(), *self._reflection.handlers())
+        beside = (self._batches.handler(), self._admin.handler(), self._health.handler(), *self._reflection.handlers())
         self._server.add_generic_rpc_handlers((inference, *beside))
 
     async def start(self) -> str:
@@ -90,6 +93,7 @@ class Listener:
         Cancellation: the server goes on stopping.
         """
         self._admin.close()
+        self._batches.close()
         self._streams.close()
         self._health.close()
         self._reflection.close()

@@ -11,7 +11,7 @@ from grpc_reflection.v1alpha import reflection, reflection_pb2
 from moorage.rpc.guard import parse, two_way_stream
 from moorage.rpc.health import SERVICE as HEALTH_SERVICE
 from moorage_protocol import POOL
-from moorage_protocol.services import ADMIN_SERVICE, INFERENCE_SERVICE
+from moorage_protocol.services import ADMIN_SERVICE, BATCH_SERVICE, INFERENCE_SERVICE
 
 if TYPE_CHECKING:
     from moorage.rpc.guard import Context
@@ -37,7 +37,7 @@ class Reflection:
     """Tells what services there are, and what they look like."""
 
     def __init__(self) -> None:
-        services = (INFERENCE_SERVICE, ADMIN_SERVICE, HEALTH_SERVICE, reflection.SERVICE_NAME)
+        services = (INFERENCE_SERVICE, BATCH_SERVICE, ADMIN_SERVICE, HEALTH_SERVICE, reflection.SERVICE_NAME)
         self._servicer = reflection.aio.ReflectionServicer(services, pool=_Pools())
         self._closing = asyncio.Event()
 

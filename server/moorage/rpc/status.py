@@ -11,7 +11,7 @@ from google.protobuf.message import Message
 from google.rpc import error_details_pb2 as details
 from google.rpc.status_pb2 import Status
 
-from moorage.domain import errors
+from moorage.domain import batch_errors, errors
 
 DOMAIN = "moorage"
 _MAX_TEXT = (
@@ -60,6 +60,15 @@ TABLE: dict[type[errors.MoorageError], Row] = {
     errors.InputRefused: Row(_Code.INVALID_ARGUMENT, "INPUT_REFUSED", ("model", "reason")),
     errors.DeviceLost: Row(_Code.INTERNAL, "DEVICE_LOST", ("model", "error_id")),
     errors.InferenceFailed: Row(_Code.INTERNAL, "INFERENCE_FAILED", ("model", "error_id")),
+    batch_errors.BatchNotFound: Row(_Code.NOT_FOUND, "BATCH_NOT_FOUND", ("batch_id",)),
+    batch_errors.BatchExists: Row(_Code.ALREADY_EXISTS, "BATCH_EXISTS", ("batch_id",)),
+    batch_errors.BatchActive: Row(_Code.FAILED_PRECONDITION, "BATCH_ACTIVE", ("batch_id",)),
+    batch_errors.BatchEnded: Row(_Code.FAILED_PRECONDITION, "BATCH_ENDED", ("batch_id",)),
+    batch_errors.BatchTakenOver: Row(_Code.ABORTED, "BATCH_TAKEN_OVER", ("batch_id",)),
+    batch_errors.TooManyBatches: Row(_Code.RESOURCE_EXHAUSTED, "TOO_MANY_BATCHES", ("running", "limit")),
+    batch_errors.StoreFull: Row(_Code.RESOURCE_EXHAUSTED, "STORE_FULL"),
+    batch_errors.StoreFailed: Row(_Code.UNAVAILABLE, "STORE_FAILED"),
+    batch_errors.ResultTooLarge: Row(_Code.FAILED_PRECONDITION, "RESULT_TOO_LARGE", ("item_id", "limit_bytes")),
 }
 
 _UNKNOWN = Row(_Code.INTERNAL, "INTERNAL")
@@ -75,24 +84,38 @@ class Outcome(NamedTuple):
     trailing_metadata: tuple[tuple[str, str | bytes], ...]
 
 
-def outcome_of(error: errors.MoorageError) -> Outcome:
-    """The status of a failure that the caller may see, with google.rpc details."""
+def status_of(error: errors.MoorageError) -> Status:
+    """A failure that the caller may see, with google.rpc details."""
     row = _row_of(type(error))
     message = _cut(error.message, _MAX_TEXT)
     packed = [_pack(detail) for detail in _details(error, row, message)]
-    status = Status(code=row.code.value[0], message=message, details=packed)
+    return Status(code=row.code.value[0], message=message, details=packed)
+
+
+def code_of(error: errors.MoorageError) -> grpc.StatusCode:
+    """Of a failure's status."""
+    return _row_of(type(error)).code
+
+
+def outcome_of(error: errors.MoorageError) -> Outcome:
+    """What ends a call with a failure's status."""
+    row, status = _row_of(type(error)), status_of(error)
     trailing: list[tuple[str, str | bytes]] = [(_DETAILS_KEY, status.SerializeToString())]
     if row.code is _Code.RESOURCE_EXHAUSTED and error.retry_after_s is not None:
         trailing.append((_PUSHBACK_KEY, str(_milliseconds(error.retry_after_s))))
-    return Outcome(row.code, message, tuple(trailing))
+    return Outcome(row.code, status.message, tuple(trailing))
+
+
+def status_of_bug(error_id: str) -> Status:
+    """A failure that is our own fault: the caller gets an id, the log has the rest."""
+    info = details.ErrorInfo(reason=_UNKNOWN.reason, domain=DOMAIN, metadata={"error_id": error_id})
+    return Status(code=_UNKNOWN.code.value[0], message=f"internal error, id={error_id}", details=[_pack(info)])
 
 
 def outcome_of_bug(error_id: str) -> Outcome:
-    """The status of a failure that is our own fault: the caller gets an id, the log has the rest."""
-    message = f"internal error, id={error_id}"
-    info = details.ErrorInfo(reason=_UNKNOWN.reason, domain=DOMAIN, metadata={"error_id": error_id})
-    status = Status(code=_UNKNOWN.code.value[0], message=message, details=[_pack(info)])
-    return Outcome(_UNKNOWN.code, message, ((_DETAILS_KEY, status.SerializeToString()),))
+    """What ends a call with it."""
+    status = status_of_bug(error_id)
+    return Outcome(_UNKNOWN.code, status.message, ((_DETAILS_KEY, status.SerializeToString()),))
 
 
 def _row_of(error_type: type[errors.MoorageError]) -> Row:

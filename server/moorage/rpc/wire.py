@@ -60,7 +60,7 @@ def _split(body: bytes) -> tuple[bytes, list[memoryview]] | None:
         if position == len(body):
             return (b"".join(others), raw) if raw else None
         tag = body[position]
-        span = _length_delimited(body, position + 1) if tag & 0x87 == _LENGTH_DELIMITED else None
+        span = length_delimited(body, position + 1) if tag & 0x87 == _LENGTH_DELIMITED else None
         if span is None:
             return None
         if tag == _RAW_INPUT_TAG:
@@ -71,7 +71,7 @@ def _split(body: bytes) -> tuple[bytes, list[memoryview]] | None:
     return None
 
 
-def _length_delimited(body: bytes, position: int) -> tuple[int, int] | None:
+def length_delimited(body: bytes, position: int) -> tuple[int, int] | None:
     """Where the value begins and ends whose length stands at `position`; None where it does not fit the body."""
     length = 0
     for shift in range(0, 35, 7):

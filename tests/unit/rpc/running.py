@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 import grpc
 from google.protobuf.message import Message
 
+from moorage.batches.registry import Batches, BatchLimits
+from moorage.rpc.batch_edge import BatchEdge
 from moorage.rpc.listener import Listener, ListenerSettings
 from moorage.rpc.outbox import Window
 from moorage.rpc.ports import Backend
@@ -28,13 +30,18 @@ def on_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., Non
     return run
 
 
+def batches_of(backend: Backend, limits: BatchLimits | None = None) -> Batches:
+    """Batches round a backend: none of them durable, unless the limits name a store."""
+    return Batches(backend, BatchEdge(backend), limits or BatchLimits())
+
+
 @asynccontextmanager
 async def listening(
     backend: Backend, max_receive_bytes: int = 64 * 1024 * 1024, window: Window | None = None
 ) -> AsyncIterator[str]:
     """The address of a server, on a port that was free."""
     settings = ListenerSettings("127.0.0.1:0", "0.0.0", max_receive_bytes, window=window or Window())
-    listener = Listener(backend, settings)
+    listener = Listener(backend, settings, batches_of(backend))
     address = await listener.start()
     try:
         yield address

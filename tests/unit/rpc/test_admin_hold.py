@@ -11,7 +11,7 @@ from moorage_protocol import moorage_v1 as pb
 from tests.unit.rpc.admin_calls import administered, failure, figures, stream, until, until_still
 from tests.unit.rpc.echo_backend import EchoBackend
 from tests.unit.rpc.ledger import MIB
-from tests.unit.rpc.running import connected, listening, on_loop
+from tests.unit.rpc.running import batches_of, connected, listening, on_loop
 from tests.unit.rpc.silent_proxy import silent_proxy
 
 Code = grpc.StatusCode
@@ -181,7 +181,7 @@ async def test_what_never_fits_says_how_much_there_is() -> None:
 @on_loop
 async def test_the_server_s_stop_does_not_wait_for_holds() -> None:
     backend = EchoBackend()
-    server = listener.Listener(backend, listener.ListenerSettings("127.0.0.1:0", "0.0.0"))
+    server = listener.Listener(backend, listener.ListenerSettings("127.0.0.1:0", "0.0.0"), batches_of(backend))
     async with grpc.aio.insecure_channel(await server.start()) as channel:
         hold = stream(channel, "Hold", SOME)
         assert await hold.read()

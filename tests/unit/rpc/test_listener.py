@@ -20,7 +20,7 @@ from moorage_protocol import inference as pb
 from moorage_protocol.services import INFERENCE_METHODS
 from tests.unit.rpc.echo_backend import EchoBackend, echo_spec, served
 from tests.unit.rpc.messages import raw_request, typed_request
-from tests.unit.rpc.running import call, connected, listening, on_loop
+from tests.unit.rpc.running import batches_of, call, connected, listening, on_loop
 
 Code = grpc.StatusCode
 
@@ -258,7 +258,7 @@ async def test_every_method_is_served() -> None:
 async def test_stopping_lets_calls_finish_and_does_not_wait_for_watchers() -> None:
     backend = echoing()
     backend.gate = asyncio.Event()
-    listener = Listener(backend, ListenerSettings("127.0.0.1:0", "0.0.0"))
+    listener = Listener(backend, ListenerSettings("127.0.0.1:0", "0.0.0"), batches_of(backend))
     address = await listener.start()
     async with grpc.aio.insecure_channel(address) as channel:
         answer = asyncio.ensure_future(call(channel, "ModelInfer", GOOD))
@@ -281,7 +281,8 @@ async def test_stopping_lets_calls_finish_and_does_not_wait_for_watchers() -> No
 @on_loop
 async def test_an_address_that_is_taken() -> None:
     async with listening(echoing()) as address:
-        second = Listener(echoing(), ListenerSettings(address, "0.0.0"))
+        backend = echoing()
+        second = Listener(backend, ListenerSettings(address, "0.0.0"), batches_of(backend))
         with pytest.raises(OSError, match=address):
             await second.start()
         await second.stop(0)

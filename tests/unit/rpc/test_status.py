@@ -7,7 +7,7 @@ from google.protobuf.message import Message
 from google.rpc import error_details_pb2 as details
 from google.rpc.status_pb2 import Status
 
-from moorage.domain import errors
+from moorage.domain import batch_errors, errors
 from moorage.rpc.status import TABLE, Outcome, outcome_of, outcome_of_bug
 
 Code = grpc.StatusCode
@@ -49,12 +49,21 @@ CASES: list[tuple[errors.MoorageError, grpc.StatusCode, str]] = [
     (errors.InferenceFailed("m", "abc", "secret"), Code.INTERNAL, "INFERENCE_FAILED"),
     (errors.InputRefused("m", "too long"), Code.INVALID_ARGUMENT, "INPUT_REFUSED"),
     (errors.ContractBroken("m", "abc", "output 'y': expected 2 rows, got 1"), Code.INTERNAL, "CONTRACT_BROKEN"),
+    (batch_errors.BatchNotFound("b"), Code.NOT_FOUND, "BATCH_NOT_FOUND"),
+    (batch_errors.BatchExists("b"), Code.ALREADY_EXISTS, "BATCH_EXISTS"),
+    (batch_errors.BatchActive("b"), Code.FAILED_PRECONDITION, "BATCH_ACTIVE"),
+    (batch_errors.BatchEnded("b"), Code.FAILED_PRECONDITION, "BATCH_ENDED"),
+    (batch_errors.BatchTakenOver("b"), Code.ABORTED, "BATCH_TAKEN_OVER"),
+    (batch_errors.TooManyBatches(9, 9), Code.RESOURCE_EXHAUSTED, "TOO_MANY_BATCHES"),
+    (batch_errors.StoreFull(), Code.RESOURCE_EXHAUSTED, "STORE_FULL"),
+    (batch_errors.StoreFailed("disk I/O error"), Code.UNAVAILABLE, "STORE_FAILED"),
+    (batch_errors.ResultTooLarge("i", 7), Code.FAILED_PRECONDITION, "RESULT_TOO_LARGE"),
 ]
 
 
 def all_errors(base: type[errors.MoorageError] = errors.MoorageError) -> Iterator[type[errors.MoorageError]]:
     for subclass in base.__subclasses__():
-        if subclass.__module__ == errors.__name__:
+        if subclass.__module__ in (errors.__name__, batch_errors.__name__):
             yield subclass
             yield from all_errors(subclass)
 

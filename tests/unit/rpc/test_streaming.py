@@ -15,7 +15,7 @@ from moorage_protocol import inference as pb
 from moorage_protocol.services import INFERENCE_METHODS
 from tests.unit.rpc.echo_backend import EchoBackend, echo_spec, served
 from tests.unit.rpc.messages import raw_request
-from tests.unit.rpc.running import connected, on_loop
+from tests.unit.rpc.running import batches_of, connected, on_loop
 from tests.unit.rpc.test_listener import echoing
 
 METHOD = INFERENCE_METHODS["ModelStreamInfer"]
@@ -155,7 +155,7 @@ async def test_a_cancelled_stream_takes_its_requests_along() -> None:
 async def test_a_server_that_stops_answers_what_it_has_read_and_ends_the_stream() -> None:
     backend = echoing()
     backend.gate = asyncio.Event()
-    listener = Listener(backend, ListenerSettings("127.0.0.1:0", "0.0.0"))
+    listener = Listener(backend, ListenerSettings("127.0.0.1:0", "0.0.0"), batches_of(backend))
     async with grpc.aio.insecure_channel(await listener.start()) as channel:
         stream, idle = opened(channel), opened(channel)
         await send(idle, (), end=False)

@@ -103,6 +103,7 @@ async def serving(
     control = Control(engine, catalog, repository or DiskRepository(settings.repository.path), remembered.of)
     backend = Backend(engine, catalog, control)
     batches = Batches(backend, BatchEdge(backend), _batch_limits(settings))
+    engine.observe(batches.decided)
     patience = _Patience()
     async with contextlib.AsyncExitStack() as stack:
         stack.push_async_callback(lambda: pool.close(patience.workers_s))

@@ -126,8 +126,14 @@ class Batch:
         """End it: items without an outcome get none. Returns when that is kept. Without effect on an ended one."""
         await self._stop(BatchState.CANCELLED)
 
-    def preempted(self, request_id: int) -> None:
-        self._runner.preempted(request_id)
+    @property
+    def has_away(self) -> bool:
+        """Whether any of its requests has given way, and not gone on yet."""
+        return not self.has_ended and self._runner.under_way.preempted > 0
+
+    def gave_way(self, request_id: int, *, given_way: bool) -> None:
+        """A request gave way to others, or goes on. Without effect on one that is not of this batch."""
+        self._runner.gave_way(request_id, given_way=given_way)
 
     def stop_feeding(self) -> None:
         """Begin no more items."""

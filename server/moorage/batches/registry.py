@@ -4,7 +4,7 @@ import asyncio
 import logging
 import sqlite3
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,6 +19,8 @@ from moorage.batches.shelf import Shelf, header_of
 from moorage.batches.store import Store
 from moorage.domain.batch_errors import BatchActive, BatchExists, BatchNotFound, StoreFailed, TooManyBatches
 from moorage.domain.errors import NotSupported, ServerDraining
+from moorage.scheduling.actions import Action, Drop, Execute, Suspend
+from moorage.scheduling.events import Event
 
 _CHORES_S = 5.0
 _PAGE = 200
@@ -52,6 +54,7 @@ class Batches:
         self._shelf: Shelf | None = None
         self._opening = asyncio.Lock()
         self._is_stopping = False
+        self._has_away = False
 
     async def start(self) -> None:
         """Go on with what an earlier server has left, if there is a store.
@@ -196,12 +199,19 @@ class Batches:
             if expires_at_s is not None and not batch.is_read and (batch.header.durable or expires_at_s <= time.time()):
                 del self._batches[batch_id]
 
-    def preempted(self, request_ids: tuple[int, ...]) -> None:
-        """Requests have given way to others."""
+    def decided(self, _: Event, decided: Sequence[Action]) -> None:
+        """The scheduler has decided this: some requests may have given way, or go on."""
+        for action in decided:
+            if isinstance(action, Suspend | Drop):
+                self._tell(action.request_ids, given_way=True)
+            elif self._has_away and isinstance(action, Execute):
+                self._tell([entry.request.request_id for entry in action.run.entries], given_way=False)
+
+    def _tell(self, request_ids: Collection[int], *, given_way: bool) -> None:
         for batch in self._batches.values():
-            if not batch.has_ended:
-                for request_id in request_ids:
-                    batch.preempted(request_id)
+            for request_id in request_ids:
+                batch.gave_way(request_id, given_way=given_way)
+        self._has_away = any(batch.has_away for batch in self._batches.values())
 
     def stop_feeding(self) -> None:
         """The server drains: what runs gets its outcome, and nothing more is begun."""

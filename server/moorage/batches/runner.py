@@ -80,12 +80,12 @@ class Runner:
         preempted = sum(running.preempted for running in self._running.values())
         return UnderWay(len(self._running), preempted, len(self._again))
 
-    def preempted(self, request_id: int) -> None:
-        """A request gave way. Without effect on one that is not of this batch."""
+    def gave_way(self, request_id: int, *, given_way: bool) -> None:
+        """A request gave way to others, or goes on. Without effect on one that is not of this batch."""
         running = self._running.get(request_id)
         if running is not None:
-            running.preempted = True
-            self._tell_state(running.item.item_id, ItemState.PREEMPTED)
+            running.preempted = given_way
+            self._tell_state(running.item.item_id, ItemState.PREEMPTED if given_way else ItemState.RUNNING)
 
     def more(self) -> None:
         """There may be items, or none may come any more."""

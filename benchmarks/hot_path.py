@@ -86,9 +86,9 @@ def pin(pid: int, core: int) -> None:
         psutil.Process(pid).cpu_affinity([cores[core]])
 
 
-def measure(server: Server, cell: Cell, seconds: float, *options: str) -> Measured:
-    """Load one server for some seconds. options: of benchmarks.load."""
-    command = [sys.executable, "-m", "benchmarks.load", "--target", server.target, "--workload", cell.workload]
+def measure(server: Server, cell: Cell, seconds: float, *options: str, load: str = "benchmarks.load") -> Measured:
+    """Load one server for some seconds. load: the module that does. options: of it."""
+    command = [sys.executable, "-m", load, "--target", server.target, "--workload", cell.workload]
     command += ["--concurrency", str(cell.concurrency), "--seconds", str(seconds), *options]
     before_s = server.cpu_s()
     client = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)

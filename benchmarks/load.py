@@ -76,7 +76,7 @@ async def run(target: str, workload: str, concurrency: int, seconds: float, mode
     wall_s = time.perf_counter() - began_s
     for channel in channels:
         await channel.close()
-    return _figures(latencies_s, wall_s)
+    return figures(latencies_s, wall_s)
 
 
 async def run_stream(target: str, workload: str, concurrency: int, seconds: float, model: str = "") -> dict[str, float]:
@@ -110,7 +110,7 @@ async def run_stream(target: str, workload: str, concurrency: int, seconds: floa
             await _read(stream)
         wall_s = time.perf_counter() - began_s
         await stream.done_writing()
-    return _figures(latencies_s, wall_s)
+    return figures(latencies_s, wall_s)
 
 
 async def _read(stream: "grpc.aio.StreamStreamCall[bytes, bytes]") -> bytes:
@@ -119,7 +119,8 @@ async def _read(stream: "grpc.aio.StreamStreamCall[bytes, bytes]") -> bytes:
     return answer
 
 
-def _figures(latencies_s: list[float], wall_s: float) -> dict[str, float]:
+def figures(latencies_s: list[float], wall_s: float) -> dict[str, float]:
+    """What a load prints."""
     latencies_s.sort()
     count = len(latencies_s)
     return {

@@ -1,18 +1,28 @@
-"""What an item costs on one stream, beside unary calls: `python -m benchmarks.streams`.
+"""What an item costs on one stream, and in a batch, beside unary calls: `python -m benchmarks.streams`.
 
-`identity` on one server: so many callers with a unary call each, and one stream with as many requests under way, taken
-in turn, round after round. Server CPU counts the whole process tree. The server is pinned to the first core and the
-client to the second. Prints medians and ratios to unary.
+`identity` on one server: so many callers with a unary call each, one stream with as many requests under way, and a
+batch with 512 items under way, in packs of 64, durable and not; taken in turn, round after round. Server CPU counts the
+whole process tree. The server is pinned to the first core and the client to the second. Prints medians and ratios to
+unary.
 """
 
 import argparse
+import os
+import tempfile
 from collections import defaultdict
 
 from rich.console import Console
 
 from benchmarks.hot_path import MOORAGE, Cell, Measured, Server, measure, report
 
-WAYS: dict[str, tuple[str, ...]] = {"unary": (), "stream": ("--stream",)}
+UNARY, BATCH = "benchmarks.load", "benchmarks.batch_load"
+WAYS: dict[str, tuple[str, tuple[str, ...]]] = {
+    "unary": (UNARY, ()),
+    "stream": (UNARY, ("--stream",)),
+    "batch": (BATCH, ()),
+    "durable batch": (BATCH, ("--durable",)),
+}
+ITEMS_UNDER_WAY = 512
 
 
 def main() -> None:
@@ -24,18 +34,27 @@ def main() -> None:
     options = parser.parse_args()
     cells = [Cell(workload, count) for workload in options.workloads for count in options.concurrency]
     results: dict[tuple[Cell, str], list[Measured]] = defaultdict(list)
-    server = Server(MOORAGE)
-    try:
-        for cell in cells:
-            for arguments in WAYS.values():
-                measure(server, cell, 0.5, *arguments)
-        for _ in range(options.rounds):
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["MOORAGE_BATCHES__PATH"] = f"{folder}/batches.db"
+        server = Server(MOORAGE)
+        try:
             for cell in cells:
-                for way, arguments in WAYS.items():
-                    results[cell, way].append(measure(server, cell, options.seconds, *arguments))
-    finally:
-        server.stop()
+                for way in WAYS:
+                    load(server, cell, way, 0.5)
+            for _ in range(options.rounds):
+                for cell in cells:
+                    for way in WAYS:
+                        results[cell, way].append(load(server, cell, way, options.seconds))
+        finally:
+            server.stop()
     Console().print(report(results, "way", "unary"))
+
+
+def load(server: Server, cell: Cell, way: str, seconds: float) -> Measured:
+    module, arguments = WAYS[way]
+    if module == BATCH:
+        cell = Cell(cell.workload, ITEMS_UNDER_WAY)
+    return measure(server, cell, seconds, *arguments, load=module)
 
 
 if __name__ == "__main__":

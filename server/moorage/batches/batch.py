@@ -15,7 +15,6 @@ from moorage.batches.ports import Edge, Engine
 from moorage.batches.reader import Reader
 from moorage.batches.runner import Runner
 from moorage.domain.batch_errors import BatchEnded
-from moorage.domain.errors import ServerDraining
 
 _CUT_SHORT = frozenset({BatchState.CANCELLED, BatchState.EXPIRED})
 # So long what is not durable is kept once it has ended.
@@ -57,6 +56,7 @@ class Batch:
         self._adding = asyncio.Lock()
         self._stopped_by: BatchState | None = None
         self._failure: Exception | None = None
+        self._is_ending = False
         self._task: asyncio.Task[None] | None = None
         self._runner = Runner(header, journal, engine, edge, self._changed, self._item_state)
 
@@ -146,9 +146,11 @@ class Batch:
             with contextlib.suppress(asyncio.CancelledError):
                 await self._task
 
-    def end_readers(self) -> None:
-        """Nobody will hear more of it from this server."""
-        self._fail(ServerDraining())
+    def end_readers(self, failure: Exception) -> None:
+        """Nobody will hear more of it from this server, and why."""
+        self._failure = failure
+        for reader in self._readers:
+            reader.end_with(failure)
 
     @contextlib.contextmanager
     def reading(self, after_sequence: int) -> Iterator[Reader]:
@@ -171,18 +173,13 @@ class Batch:
             for reader in self._readers:
                 reader.add_state(item_id, state)
 
-    def _fail(self, failure: Exception) -> None:
-        self._failure = failure
-        for reader in self._readers:
-            reader.end_with(failure)
-
     async def _run(self) -> None:
         try:
             await self._run_until_it_ends()
         except Exception as error:
             # A durable one is gone on with by the next server.
             log.exception("batch %s can't go on", self.header.batch_id)
-            self._fail(error)
+            self.end_readers(error)
 
     async def _run_until_it_ends(self) -> None:
         left_s = self.created_at_s + self.header.timeout_s - time.time()
@@ -201,14 +198,17 @@ class Batch:
     async def _stop(self, state: BatchState) -> None:
         if self.has_ended or self._task is None or self._task.done():
             return
-        if self._stopped_by is None:
+        if self._stopped_by is None and not self._is_ending:
             self._stopped_by = state
             self._task.cancel()
         await asyncio.wait((self._task,))
 
     async def _end(self, state: BatchState) -> None:
+        self._is_ending = True
         ended_at_s = time.time()
         ttl_s = self.header.result_ttl_s if self.header.durable else min(MEMORY_TTL_S, self.header.result_ttl_s)
-        await until_kept(lambda: self.journal.end(state, ended_at_s, ended_at_s + ttl_s))
-        self.state, self.ended_at_s, self.expires_at_s = state, ended_at_s, ended_at_s + ttl_s
+        self.journal.take_no_more()
+        async with self._adding:
+            await until_kept(lambda: self.journal.end(state, ended_at_s, ended_at_s + ttl_s))
+            self.state, self.ended_at_s, self.expires_at_s = state, ended_at_s, ended_at_s + ttl_s
         self._changed()

@@ -115,6 +115,9 @@ class DurableJournal:
         await self._store.do(lambda connection: connection.execute(statements()["complete"], {"batch": self._batch}))
         self.complete = True
 
+    def take_no_more(self) -> None:
+        """Nobody waits for room in the store."""
+
     async def end(self, state: BatchState, ended_at_s: float, expires_at_s: float) -> None:
         def work(connection: sqlite3.Connection) -> int:
             numbered = self._numbered

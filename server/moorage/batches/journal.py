@@ -68,6 +68,10 @@ class Journal(Protocol):
         """There will be no more items."""
         ...
 
+    def take_no_more(self) -> None:
+        """Have `add` not wait for room any more: the batch ends."""
+        ...
+
     async def end(self, state: BatchState, ended_at_s: float, expires_at_s: float) -> None:
         """The batch has ended; what has no outcome is counted as cancelled. Seconds since 1970."""
         ...

@@ -19,7 +19,7 @@ class MemoryJournal:
 
     def __init__(self, window_items: int, window_bytes: int, *, ordered: bool) -> None:
         self.counts = Counts()
-        self.complete = False
+        self.complete = self._has_ended = False
         self._window_items = window_items
         self._window_bytes = window_bytes
         self._ordered = ordered
@@ -51,9 +51,11 @@ class MemoryJournal:
     async def add(self, items: Sequence[Submitted]) -> Added:
         new = 0
         for item in items:
-            while self._is_full:
+            while self._is_full and not self._has_ended:
                 self._has_room.clear()
                 await self._has_room.wait()
+            if self._has_ended:
+                return Added(new, 0)
             new += self._add(item)
         return Added(new, len(items) - new)
 
@@ -143,6 +145,10 @@ class MemoryJournal:
     async def close_to_items(self) -> None:
         self.complete = True
 
+    def take_no_more(self) -> None:
+        self._has_ended = True
+        self._has_room.set()
+
     async def end(self, state: BatchState, ended_at_s: float, expires_at_s: float) -> None:
         del state, ended_at_s, expires_at_s  # its batch knows, and nobody else asks
         self.complete = True
@@ -152,4 +158,3 @@ class MemoryJournal:
         self._open.clear()
         for position in sorted(self._early):  # the gaps before them stay
             self._number(self._early.pop(position))
-        self._has_room.set()

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 from moorage.domain.batch_errors import StoreFailed, StoreFull
@@ -15,12 +15,12 @@ _AGAIN_S = 1.0
 log = logging.getLogger(__name__)
 
 
-async def until_kept(write: Callable[[], Awaitable[T]]) -> T:
-    """What `write` returns, once the store takes it. Cancellation: it may have been written or not."""
+async def until_kept(write: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    """What `write` returns, once the store takes it. Cancellation: a write that has begun is waited for."""
     has_warned = False
     while True:
         try:
-            return await write()
+            return await finished_anyway(write())
         except (StoreFull, StoreFailed) as error:
             if not has_warned:
                 has_warned = True

@@ -55,9 +55,14 @@ class Reader:
         return states
 
     @property
+    def has_more(self) -> bool:
+        """Whether there is an outcome that was not read."""
+        return self.sequence < self._journal.last_sequence
+
+    @property
     def is_at_end(self) -> bool:
         """Whether all was read, and nothing will follow."""
-        return self._has_ended() and self.sequence >= self._journal.last_sequence
+        return self._has_ended() and not self.has_more
 
     async def wait(self, limit_s: float) -> None:
         """Until something may have happened, or that long. Raises why nothing will any more."""

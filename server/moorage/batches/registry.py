@@ -18,7 +18,7 @@ from moorage.batches.ports import Edge, Engine
 from moorage.batches.shelf import Shelf, header_of
 from moorage.batches.store import Store
 from moorage.domain.batch_errors import BatchActive, BatchExists, BatchNotFound, StoreFailed, TooManyBatches
-from moorage.domain.errors import NotSupported, ServerDraining
+from moorage.domain.errors import MoorageError, NotSupported, ServerDraining
 from moorage.scheduling.actions import Action, Drop, Execute, Suspend
 from moorage.scheduling.events import Event
 
@@ -53,6 +53,7 @@ class Batches:
         self._store: Store | None = None
         self._shelf: Shelf | None = None
         self._opening = asyncio.Lock()
+        self._finding_shelf = asyncio.Lock()
         self._is_stopping = False
         self._has_away = False
 
@@ -79,7 +80,7 @@ class Batches:
                 await self.start()
                 if self._shelf is not None:
                     await self._shelf.forget_expired()
-            except (StoreRefused, StoreFailed) as error:
+            except (StoreRefused, MoorageError) as error:
                 log.warning("store of batches: %s", error)
 
     async def open(self, header: Header) -> Batch:
@@ -117,8 +118,12 @@ class Batches:
 
     async def _have_shelf(self, *, asked: bool = False) -> Shelf:
         """The store, opened and gone on with. asked: by a client, who is told why there is none."""
-        if self._shelf is not None:
+        async with self._finding_shelf:
+            if self._shelf is None:
+                self._shelf = await self._open_shelf(asked=asked)
             return self._shelf
+
+    async def _open_shelf(self, *, asked: bool) -> Shelf:
         path = self.limits.path
         if path is None:
             raise NotSupported('this server has no durable batches (batches.path = "off")')
@@ -130,10 +135,10 @@ class Batches:
                 raise
             log.warning("store of batches: %s", error)
             raise StoreFailed("the store of durable batches can't be used; the server's log says why") from error
-        self._store, self._shelf = store, Shelf(store)
-        for row in await self._shelf.running():
-            self._begin(header_of(row), await self._shelf.journal(row), row["created_at_s"])
-        return self._shelf
+        self._store, shelf = store, Shelf(store)
+        for row in await shelf.running():
+            self._begin(header_of(row), await shelf.journal(row), row["created_at_s"])
+        return shelf
 
     async def find(self, batch_id: str) -> Batch:
         """Raises BatchNotFound."""
@@ -143,7 +148,9 @@ class Batches:
         row = await self._shelf.find(batch_id) if self._shelf is not None else None
         if self._shelf is None or row is None:
             raise BatchNotFound(batch_id)
-        return await self._ended(self._shelf, row)
+        # Kept for as long as somebody reads it, so that who deletes it meets them.
+        batch = self._batches[batch_id] = await self._ended(self._shelf, row)
+        return batch
 
     async def _ended(self, shelf: Shelf, row: sqlite3.Row) -> Batch:
         batch = Batch(header_of(row), await shelf.journal(row), row["created_at_s"], self._engine, self._edge)
@@ -187,6 +194,7 @@ class Batches:
         if not batch.has_ended:
             raise BatchActive(batch_id)
         self._batches.pop(batch_id, None)
+        batch.end_readers(BatchNotFound(batch_id))
         if batch.header.durable and self._shelf is not None:
             row = await self._shelf.find(batch_id)
             if row is not None:
@@ -223,7 +231,7 @@ class Batches:
         """Nobody will hear more of any batch from this server."""
         self._is_stopping = True
         for batch in self._batches.values():
-            batch.end_readers()
+            batch.end_readers(ServerDraining())
 
     async def close(self) -> None:
         """End all that runs here. Durable batches go on with the next server."""

@@ -7,7 +7,7 @@ from moorage.batches.batch import Batch
 from moorage.batches.items import Added
 from moorage.batches.progress import Pace
 from moorage.batches.reader import Reader
-from moorage.domain.batch_errors import BatchTakenOver
+from moorage.domain.batch_errors import BatchNotFound, BatchTakenOver
 from moorage.rpc.batch_render import opened_event, outcomes_message, progress_event, state_event, summary_event
 from moorage_protocol import moorage_v1 as pb
 
@@ -113,6 +113,8 @@ class Events:
                 if self._submission is not None:
                     self._submission.check()
                 outcomes = await reader.outcomes()
+                if not outcomes and reader.has_more:
+                    raise BatchNotFound(self._batch.header.batch_id)  # forgotten meanwhile
                 message = _message(self._beside(reader)) + outcomes_message(outcomes)
                 if message:
                     yield message

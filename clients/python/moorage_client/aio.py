@@ -45,18 +45,27 @@ class Client(Operations):
         self._aio_transport = _AioTransport(target, credentials, metadata)
         super().__init__(self._aio_transport, attempts=attempts, timeout_s=timeout_s)
 
-    def batch(self, batch_id: str, model: str, items: Items, options: BatchOptions = _DEFAULT_OPTIONS) -> Batch:
+    def batch(
+        self,
+        batch_id: str,
+        model: str,
+        items: Items,
+        options: BatchOptions = _DEFAULT_OPTIONS,
+        *,
+        after_sequence: int = 0,
+    ) -> Batch:
         """A batch of items for a model: opened, or gone on with where there is one of that id and the same options.
 
         Iterate over it for what becomes of each item. items: read as the server has room for them; of a batch that is
-        gone on with, those that it has already cost nothing but the way. Raises InvalidRequest.
+        gone on with, those that it has already cost nothing but the way. after_sequence: of the last result that is
+        known from before. Raises InvalidRequest.
         """
         header = header_message(batch_id, model, options)
 
-        def begin(after_sequence: int) -> _AioSubmission:
-            return self._aio_transport.submit(pb.SubmitRequest(header=header, after_sequence=after_sequence))
+        def begin(after: int) -> _AioSubmission:
+            return self._aio_transport.submit(pb.SubmitRequest(header=header, after_sequence=after))
 
-        return Batch(batch_id, begin, Outgoing(items, until_result=not options.durable))
+        return Batch(batch_id, begin, Outgoing(items, until_result=not options.durable), after_sequence)
 
     def attach(self, batch_id: str, after_sequence: int = 0) -> Batch:
         """A batch that was submitted before, from an outcome on. Iterating raises ModelNotFound where there is none."""

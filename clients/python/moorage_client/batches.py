@@ -152,7 +152,8 @@ class Batch:
 
     def _opened(self, opened: pb.BatchOpened) -> BatchInfo:
         info = info_of(opened.batch)
-        if self.info is not None and info.created_at_s != self.info.created_at_s:
+        is_another = self.info is not None and info.created_at_s != self.info.created_at_s
+        if is_another or info.sequence < self.sequence:
             if info.options.durable:
                 raise InvalidResponse(f"the server has lost batch '{self.batch_id}', and began another of that id")
             self.sequence = 0  # one that was not durable ended with its server: its items are sent again

@@ -5,6 +5,7 @@ from collections import deque
 from collections.abc import AsyncIterable, Iterable
 
 from moorage_client.batch_messages import BatchItem, item_message
+from moorage_client.errors import InvalidResponse
 from moorage_protocol import inference as inference_pb
 from moorage_protocol import moorage_v1 as pb
 
@@ -68,6 +69,8 @@ class Outgoing:
         """So many of this call's items, in their order, are kept by the server."""
         while self._acknowledged < items:
             self._acknowledged += 1
+            if not self._sent_in_call:
+                raise InvalidResponse(f"the server acknowledged {items} items, {self._sent} were sent")
             item_id = self._sent_in_call.popleft()
             if not self._until_result:
                 self._kept.pop(item_id, None)

@@ -178,13 +178,19 @@ class SyncClient:
             run(hold.__aexit__(None, None, None))
 
     def batch(
-        self, batch_id: str, model: str, items: Iterable[BatchItem], options: BatchOptions = _DEFAULT_OPTIONS
+        self,
+        batch_id: str,
+        model: str,
+        items: Iterable[BatchItem],
+        options: BatchOptions = _DEFAULT_OPTIONS,
+        *,
+        after_sequence: int = 0,
     ) -> SyncBatch:
         """A batch of items for a model: opened, or gone on with. It has a connection, and a thread, of its own."""
 
         def begin() -> tuple[Batch, Callable[[], Awaitable[None]]]:
             client = self._aio_client()
-            return client.batch(batch_id, model, items, options), client.close
+            return client.batch(batch_id, model, items, options, after_sequence=after_sequence), client.close
 
         return SyncBatch(begin)
 

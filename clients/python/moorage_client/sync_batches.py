@@ -1,9 +1,11 @@
 """A batch for the blocking client: an event loop in a thread of its own does the work."""
 
 import asyncio
+import contextlib
 import queue
 import threading
 from collections.abc import Awaitable, Callable, Iterator
+from functools import partial
 
 from moorage_client.batch_messages import BatchInfo, BatchProgress, BatchResult
 from moorage_client.batches import Batch
@@ -22,6 +24,7 @@ class SyncBatch:
         self._begin = begin
         self._events: queue.Queue[Event | BaseException | None] = queue.Queue(_AHEAD)
         self._stop = threading.Event()
+        self._end: Callable[[], object] | None = None
         self.info: BatchInfo | None = None
         self.progress: BatchProgress | None = None
 
@@ -46,19 +49,30 @@ class SyncBatch:
                 yield event
         finally:
             self._stop.set()
+            if (end := self._end) is not None:
+                with contextlib.suppress(RuntimeError):  # it has ended by itself
+                    end()
             thread.join()
 
     async def _run(self) -> None:
+        handing_on = asyncio.create_task(self._hand_on())
+        self._end = partial(asyncio.get_running_loop().call_soon_threadsafe, handing_on.cancel)
+        if self._stop.is_set():  # before there was anything to be ended
+            handing_on.cancel()
+        await asyncio.wait((handing_on,))
+        await self._put(None)
+
+    async def _hand_on(self) -> None:
         batch, close = self._begin()
         try:
-            async for event in batch.events():
-                if not await self._put(event):
-                    return
+            async with contextlib.aclosing(batch.events()) as events:
+                async for event in events:
+                    if not await self._put(event):
+                        return
         except Exception as error:
             await self._put(error)
         finally:
             await close()
-            await self._put(None)
 
     async def _put(self, event: Event | BaseException | None) -> bool:
         """Hand on; false where nobody takes it any more."""

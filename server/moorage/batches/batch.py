@@ -202,6 +202,8 @@ class Batch:
             self._stopped_by = state
             self._task.cancel()
         await asyncio.wait((self._task,))
+        if not self.has_ended and self._task.cancelled() and not self._is_ending:
+            await self._end(state)  # it had not even begun
 
     async def _end(self, state: BatchState) -> None:
         self._is_ending = True

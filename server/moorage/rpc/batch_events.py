@@ -20,7 +20,7 @@ class Submission:
     """What a call has sent. Its reading is a task of its own."""
 
     def __init__(self, batch: Batch) -> None:
-        self._batch = batch
+        self.batch = batch
         self._items = self._duplicates = 0
         self._told = (0, 0)
         self._task: asyncio.Task[None] | None = None
@@ -49,13 +49,13 @@ class Submission:
     @property
     def credit_items(self) -> int:
         """So many of the call's items may be sent by now."""
-        return self._items + self._batch.journal.room
+        return self._items + self.batch.journal.room
 
     def news(self, sequence: int) -> pb.BatchEvent | None:
         """What is kept since this was asked last, or whether there is much more room."""
         items, credit_items = self._items, self.credit_items
         told_items, told_credit_items = self._told
-        if items == told_items and credit_items - told_credit_items < max(1, self._batch.journal.room // 2):
+        if items == told_items and credit_items - told_credit_items < max(1, self.batch.journal.room // 2):
             return None
         self._told = (items, credit_items)
         acknowledged = pb.BatchAcknowledged(items=items, credit_items=credit_items, duplicates=self._duplicates)
@@ -64,7 +64,7 @@ class Submission:
     def check(self) -> None:
         """Raise what the call has to end with."""
         if self._taken_over:
-            raise BatchTakenOver(self._batch.header.batch_id)
+            raise BatchTakenOver(self.batch.header.batch_id)
         if self._task is not None and self._task.done() and not self._task.cancelled():
             self._task.result()
 

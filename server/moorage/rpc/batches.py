@@ -1,5 +1,6 @@
 """moorage.v1.BatchService: batches that outlive their calls."""
 
+import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, AsyncIterator
 from typing import TYPE_CHECKING
@@ -21,6 +22,8 @@ from moorage_protocol.services import BATCH_METHODS, BATCH_SERVICE
 if TYPE_CHECKING:
     from moorage.rpc.guard import Context
 
+# gRPC ends what a call sends when it is half-closed, and also when it is lost. That it is lost it says a little later.
+_NEWS_OF_A_LOSS_S = 0.05
 _ADD_ITEMS = 256
 _ADD_BYTES = 1024 * 1024
 
@@ -49,7 +52,7 @@ class BatchService:
         """End all streams, so that they do not hold up the server's stop."""
         self._batches.end_readers()
 
-    async def _submit(self, bodies: AsyncIterator[bytes], _: "Context") -> AsyncGenerator[bytes]:
+    async def _submit(self, bodies: AsyncIterator[bytes], context: "Context") -> AsyncGenerator[bytes]:
         first = await anext(aiter(bodies), b"")
         opening = opening_of(first)
         header = batch_fields.header(opening.header)
@@ -59,7 +62,7 @@ class BatchService:
         # A batch that ended with its server begins anew, whatever its client has seen of it: the first event says so.
         after_sequence = min(opening.after_sequence, batch.journal.last_sequence)
         async with self._sole(batch) as submission:
-            submission.begin(self._read(opening, bodies, batch, submission))
+            submission.begin(self._read(opening, bodies, submission, context))
             async with contextlib.aclosing(Events(batch, after_sequence, submission).messages()) as messages:
                 async for message in messages:
                     yield message
@@ -80,14 +83,17 @@ class BatchService:
                 del self._submissions[batch_id]
 
     async def _read(
-        self, opening: pb.SubmitRequest, bodies: AsyncIterator[bytes], batch: Batch, submission: Submission
+        self, opening: pb.SubmitRequest, bodies: AsyncIterator[bytes], submission: Submission, context: "Context"
     ) -> None:
         """Have the batch keep what comes. Raises any MoorageError."""
+        batch = submission.batch
         if opening.HasField("items"):
             await self._add(pb.SubmitRequest(items=opening.items).SerializeToString(), batch, submission)
         async for body in bodies:
             await self._add(body, batch, submission)
-        await batch.complete()
+        await asyncio.sleep(_NEWS_OF_A_LOSS_S)
+        if not context.cancelled():
+            await batch.complete()
 
     async def _add(self, body: bytes, batch: Batch, submission: Submission) -> None:
         items = items_of(body)

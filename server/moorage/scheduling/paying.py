@@ -13,7 +13,7 @@ _PER_RUN_S = 1e-3
 _MUCH_THE_SAME = 1.03
 # A size that was not seen is tried where lines through others foretell no more than this; one that is larger than all
 # that were seen, where they foretell no more than that: they know the least there.
-_WORTH_A_TRY = 1.05
+_WORTH_A_TRY = 1.10
 _LARGER_IS_WORTH_A_TRY = 1.25
 # One that has not run for a while may be otherwise by now. A larger one is tried now and then in any case: nothing else
 # would show that the few runs of it that were seen had been held up. A smaller one where it took no more than this.

@@ -53,7 +53,7 @@ test:  ## everything that a machine without a GPU can show
 	HF_HUB_OFFLINE=1 $(BIN)/python -m pytest --ignore tests/unit --ignore tests/properties --ignore tests/simulation $(addprefix --ignore ,$(UNTIMED))
 
 # None of them measures time, so that they may run side by side.
-UNTIMED := tests/integration/test_runtimes.py tests/integration/test_varying_inputs.py tests/integration/cases/test_b40_pickle.py
+UNTIMED := tests/integration/test_runtimes.py tests/integration/test_varying_inputs.py tests/integration/cases/test_b40_pickle.py tests/integration/cases/test_batch_service.py tests/e2e/test_batch_cli.py
 
 test-unit: $(VENV)/.dev
 	HF_HUB_OFFLINE=1 $(BIN)/python -m pytest tests/unit --cov --cov-report=term:skip-covered

@@ -63,16 +63,17 @@ class SyncBatch:
         await self._put(None)
 
     async def _hand_on(self) -> None:
-        batch, close = self._begin()
         try:
-            async with contextlib.aclosing(batch.events()) as events:
-                async for event in events:
-                    if not await self._put(event):
-                        return
+            batch, close = self._begin()
+            try:
+                async with contextlib.aclosing(batch.events()) as events:
+                    async for event in events:
+                        if not await self._put(event):
+                            return
+            finally:
+                await close()
         except Exception as error:
             await self._put(error)
-        finally:
-            await close()
 
     async def _put(self, event: Event | BaseException | None) -> bool:
         """Hand on; false where nobody takes it any more."""

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from moorage import __version__
-from moorage.cli import estimates, explain, hold, infer, models, profile, serve, simulate
+from moorage.cli import batch, estimates, explain, hold, infer, models, profile, serve, simulate
 
 application = typer.Typer(
     help="Moorage: many models, one GPU's memory. Serves models over gRPC, and talks to servers that do.",
@@ -33,6 +33,7 @@ def _options(
 application.command("serve")(serve.serve)
 application.add_typer(models.commands, name="models")
 application.command("infer")(infer.infer)
+application.add_typer(batch.commands, name="batch")
 application.command("profile")(profile.profile)
 application.command("simulate")(simulate.simulate)
 application.command("explain")(explain.explain)

@@ -20,7 +20,7 @@ def read_json(json_file: str) -> dict[str, Any]:
     where = "stdin" if json_file == "-" else json_file
     try:
         text = sys.stdin.read() if json_file == "-" else Path(json_file).read_text(encoding="utf-8")
-        document = json.loads(text, parse_float=_finite, parse_constant=_refuse)
+        document = json.loads(text, parse_float=finite, parse_constant=refuse_constant)
     except OSError as error:
         raise InputError(f"--json: {where}: {error.strerror}") from error
     except ValueError as error:  # also UnicodeDecodeError
@@ -64,7 +64,7 @@ def named_files(option: str, entries: Iterable[str]) -> list[tuple[str, Path]]:
     return named
 
 
-def _finite(text: str) -> float:
+def finite(text: str) -> float:
     """Python would read 1e400 as Infinity: a typing error would become a number that is not in the file."""
     value = float(text)
     if value in {float("inf"), float("-inf")}:
@@ -72,5 +72,6 @@ def _finite(text: str) -> float:
     return value
 
 
-def _refuse(name: str) -> NoReturn:
+def refuse_constant(name: str) -> NoReturn:
+    """NaN and Infinity, which Python's JSON has and JSON has not."""
     raise ValueError(f"JSON has no {name}; --npy takes what is not finite")

@@ -39,9 +39,9 @@ def tensors(metadata: ModelMetadata, sources: Sources) -> dict[str, Tensor]:
     declared = {tensor.name: tensor for tensor in metadata.inputs}
     given: dict[str, Tensor] = {}
     for name, value in sources.nested.items():
-        given[name] = from_nested(_declared(declared, name, metadata.name), value)
+        given[name] = from_nested(declared_input(declared, name, metadata.name), value)
     for name, array in sources.arrays.items():
-        given[name] = from_array(_declared(declared, name, metadata.name), array)
+        given[name] = from_array(declared_input(declared, name, metadata.name), array)
     if sources.texts:
         tensor = _text_input(metadata)
         if tensor.name in given:
@@ -87,7 +87,8 @@ def fit_shape(shape: tuple[int, ...], declared: tuple[int, ...]) -> tuple[int, .
     return None
 
 
-def _declared(declared: Mapping[str, TensorMetadata], name: str, model: str) -> TensorMetadata:
+def declared_input(declared: Mapping[str, TensorMetadata], name: str, model: str) -> TensorMetadata:
+    """The model's input of that name. Raises InputError where it has none."""
     if name not in declared:
         raise InputError(f"model '{model}' has no input '{name}'; it has {', '.join(declared) or 'none'}")
     return declared[name]

@@ -27,7 +27,7 @@ def as_json(metadata: ModelMetadata, outputs: Mapping[str, Array]) -> str:
     "NaN", "Infinity" and "-Infinity" are strings.
     """
     described = {
-        name: {"datatype": datatype, "shape": list(array.shape), "data": _plain(array)}
+        name: {"datatype": datatype, "shape": list(array.shape), "data": plain(array)}
         for name, datatype, array in _described(metadata, outputs)
     }
     return json.dumps({"model_name": metadata.name, "outputs": described}, ensure_ascii=False, allow_nan=False)
@@ -57,7 +57,8 @@ def _text_of(element: bytes) -> Any:
         return element
 
 
-def _plain(array: Array) -> Any:
+def plain(array: Array) -> Any:
+    """Nested lists that JSON has, as as_json says."""
     if not array.size:
         return array.tolist()
     if array.dtype == object:

@@ -68,6 +68,10 @@ class Server:
         assert found is not None, "the server did not say where it listens"
         self.target = found[1]
 
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
     def cpu_s(self) -> float:
         """CPU seconds of the whole tree so far."""
         parent = psutil.Process(self._process.pid)

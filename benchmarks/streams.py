@@ -13,6 +13,7 @@ from collections import defaultdict
 
 from rich.console import Console
 
+from benchmarks.batch_load import OUTSTANDING
 from benchmarks.hot_path import MOORAGE, Cell, Measured, Server, measure, report
 
 UNARY, BATCH = "benchmarks.load", "benchmarks.batch_load"
@@ -22,7 +23,6 @@ WAYS: dict[str, tuple[str, tuple[str, ...]]] = {
     "batch": (BATCH, ()),
     "durable batch": (BATCH, ("--durable",)),
 }
-ITEMS_UNDER_WAY = 512
 
 
 def main() -> None:
@@ -53,7 +53,7 @@ def main() -> None:
 def load(server: Server, cell: Cell, way: str, seconds: float) -> Measured:
     module, arguments = WAYS[way]
     if module == BATCH:
-        cell = Cell(cell.workload, ITEMS_UNDER_WAY)
+        cell = Cell(cell.workload, OUTSTANDING)
     return measure(server, cell, seconds, *arguments, load=module)
 
 

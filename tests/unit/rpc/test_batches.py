@@ -1,89 +1,15 @@
 """BatchService over the wire."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
 import grpc
-import pytest
-from google.protobuf.message import Message
 
-from moorage.batches.registry import BatchLimits
 from moorage.rpc.listener import Listener, ListenerSettings
 from moorage_protocol import moorage_v1 as pb
-from moorage_protocol.services import BATCH_METHODS
-from tests.unit.rpc.echo_backend import EchoBackend
-from tests.unit.rpc.messages import raw_request
+from tests.unit.rpc.batch_calls import HEADER, Code, code_of, events, items, method, of_kind, opened, serving
 from tests.unit.rpc.running import batches_of, on_loop
 from tests.unit.rpc.test_listener import echoing
-
-Code = grpc.StatusCode
-HEADER = pb.BatchHeader(batch_id="nightly", model_name="echo")
-
-
-@asynccontextmanager
-async def serving(backend: EchoBackend, limits: BatchLimits | None = None) -> AsyncIterator["grpc.aio.Channel"]:
-    batches = batches_of(backend, limits)
-    await batches.start()
-    listener = Listener(backend, ListenerSettings("127.0.0.1:0", "0.0.0"), batches)
-    async with grpc.aio.insecure_channel(await listener.start()) as channel:
-        try:
-            yield channel
-        finally:
-            await listener.stop(1.0)
-            await batches.close()
-
-
-def method(channel: "grpc.aio.Channel", name: str) -> Any:
-    described = BATCH_METHODS[name]
-    asks, answers = (["unary", "stream"][it] for it in (described.client_streaming, described.server_streaming))
-    return getattr(channel, f"{asks}_{answers}")(
-        described.path,
-        request_serializer=described.request.SerializeToString,
-        response_deserializer=described.response.FromString,
-    )
-
-
-def items(begin: int, end: int) -> pb.SubmitRequest:
-    inputs = [
-        raw_request("", ("x", "FP32", [1, 2], number.to_bytes(8, "little")), id=f"item-{number}")
-        for number in range(begin, end)
-    ]
-    return pb.SubmitRequest(items=pb.BatchItems(items=inputs))
-
-
-async def opened(channel: "grpc.aio.Channel", header: pb.BatchHeader = HEADER, after: int = 0) -> Any:
-    call = method(channel, "Submit")()
-    await call.write(pb.SubmitRequest(header=header, after_sequence=after))
-    return call
-
-
-async def events(call: Any, *, until: str = "summary") -> list[pb.BatchEvent]:
-    found: list[pb.BatchEvent] = []
-    while not found or found[-1].WhichOneof("kind") != until:
-        message = await asyncio.wait_for(call.read(), 10.0)
-        assert message is not grpc.aio.EOF, [event.WhichOneof("kind") for event in found]
-        found += message.events
-    return found
-
-
-def of_kind(found: Sequence[pb.BatchEvent], kind: str) -> list[Any]:
-    return [getattr(event, kind) for event in found if event.WhichOneof("kind") == kind]
-
-
-async def code_of(awaited: Any) -> grpc.StatusCode:
-    with pytest.raises(grpc.aio.AioRpcError) as caught:
-        await awaited
-    return caught.value.code()
-
-
-async def text_of(awaited: Any) -> str:
-    with pytest.raises(grpc.aio.AioRpcError) as caught:
-        await awaited
-    assert caught.value.code() is Code.INVALID_ARGUMENT
-    return str(caught.value.details())
 
 
 @on_loop
@@ -202,78 +128,6 @@ async def test_a_list_comes_in_pages() -> None:
                 break
             request.page_token = page.next_page_token
         assert names == ["b4", "b3", "b2", "b1", "b0"]
-
-
-@pytest.mark.parametrize(
-    ("field", "header"),
-    [
-        ("batch_id", {"batch_id": "a b"}),
-        ("batch_id", {"batch_id": ""}),
-        ("batch_id", {"batch_id": "x" * 129}),
-        ("model_version", {"model_version": "x"}),
-        ("priority", {"priority": 6}),
-        ("timeout_ms", {"timeout_ms": 2**60}),
-        ("result_ttl_ms", {"result_ttl_ms": 2**60}),
-        ("retry.attempts", {"retry": pb.BatchRetry(attempts=101)}),
-        ("retry.codes", {"retry": pb.BatchRetry(codes=["SOMETIMES"])}),
-        ("retry.max_backoff_ms", {"retry": pb.BatchRetry(max_backoff_ms=2**32 - 1)}),
-        ("labels", {"labels": {str(number): "x" for number in range(65)}}),
-        ("labels", {"labels": {"x": "y" * 5000}}),
-    ],
-)
-@on_loop
-async def test_what_is_wrong_with_a_header_is_named(field: str, header: dict[str, Any]) -> None:
-    async with serving(echoing()) as channel:
-        whole = pb.BatchHeader(**{"batch_id": "nightly", "model_name": "echo"} | header)
-        assert (await text_of(events(await opened(channel, whole)))).startswith(f"{field}: ")
-
-
-@pytest.mark.parametrize(
-    ("name", "request_message", "field"),
-    [
-        ("Get", pb.GetRequest(batch_id="a/b"), "batch_id"),
-        ("List", pb.ListRequest(limit=1001), "limit"),
-        ("List", pb.ListRequest(page_token="yesterday"), "page_token"),
-    ],
-)
-@on_loop
-async def test_what_is_wrong_with_a_question_is_named(name: str, request_message: Message, field: str) -> None:
-    async with serving(echoing()) as channel:
-        assert (await text_of(method(channel, name)(request_message))).startswith(f"{field}: ")
-
-
-async def to_the_end(call: Any) -> None:
-    while await call.read() is not grpc.aio.EOF:
-        pass
-
-
-@on_loop
-async def test_what_is_wrong_with_a_message_ends_the_call() -> None:
-    async with serving(echoing()) as channel:
-        raw: Any = channel.stream_stream(BATCH_METHODS["Submit"].path)
-        header = pb.SubmitRequest(header=HEADER).SerializeToString()
-        for first, then, field in (
-            (b"\xff\xff", b"", "request: "),
-            (items(0, 1).SerializeToString(), b"", "header: "),
-            (header, b"\xff\xff", "request: "),
-            (header, b"\x12\x00", "items: "),
-        ):
-            call = raw()
-            await call.write(first)
-            if then:
-                await call.write(then)
-            assert (await text_of(to_the_end(call))).startswith(field)
-        unknown = await opened(channel, pb.BatchHeader(batch_id="a", model_name="nothing"))
-        assert await code_of(events(unknown)) is Code.NOT_FOUND
-        attached = method(channel, "Attach")(pb.AttachRequest(batch_id="nightly", after_sequence=5))
-        assert (await text_of(attached.read())).startswith("after_sequence: ")
-
-
-@on_loop
-async def test_without_a_store_there_are_no_durable_batches() -> None:
-    async with serving(echoing()) as channel:
-        durable = pb.BatchHeader(batch_id="nightly", model_name="echo", durable=True)
-        assert await code_of(events(await opened(channel, durable))) is Code.UNIMPLEMENTED
 
 
 @on_loop

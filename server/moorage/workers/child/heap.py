@@ -13,12 +13,26 @@ _USUAL_BYTES = 128 * 1024
 _MAPPED_FROM_BYTES = 16 * 1024
 _LARGEST_HOLE_BYTES = 16 * 1024 * 1024
 _MOST_HOLES = 10_000
+_PROBE_BYTES = 1024 * 1024
 
 
 def is_glibcs() -> bool:
-    """Whether what allocates is glibc, and not another library that was loaded before it, which keeps what is freed."""
+    """Whether what allocates is glibc, and not another library that was loaded before it, which keeps what is freed.
+
+    Asked of glibc itself: in a program that is not position-independent, such as Debian's Python, the address of
+    malloc is one in the program, whoever allocates.
+    """
     library = ctypes.CDLL(None)
-    return hasattr(library, "malloc_trim") and _file_of(library.malloc) == _file_of(library.malloc_trim)
+    if not (hasattr(library, "malloc_trim") and hasattr(library, "mallinfo2")):
+        return False
+    library.mallinfo2.restype = _Mallinfo
+    library.malloc.restype, library.malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
+    library.free.argtypes = [ctypes.c_void_p]
+    before_bytes = library.mallinfo2().in_use_bytes
+    block = library.malloc(_PROBE_BYTES)
+    taken_bytes = library.mallinfo2().in_use_bytes - before_bytes
+    library.free(block)
+    return bool(taken_bytes >= _PROBE_BYTES // 2)  # others may have freed something meanwhile
 
 
 class AsideHeap:
@@ -81,21 +95,18 @@ def _usual_bytes(variable: str) -> int:
     return int(told) if told.isdecimal() else _USUAL_BYTES
 
 
-class _Symbol(ctypes.Structure):
-    """Dl_info of dladdr(3)."""
+class _Mallinfo(ctypes.Structure):
+    """struct mallinfo2 of mallinfo(3)."""
 
-    _fields_ = (
-        ("file", ctypes.c_char_p),
-        ("base", ctypes.c_void_p),
-        ("name", ctypes.c_char_p),
-        ("address", ctypes.c_void_p),
+    _fields_ = tuple(
+        (name, ctypes.c_size_t)
+        for name in (
+            *("arena", "ordblks", "smblks", "hblks", "hblkhd"),
+            *("usmblks", "fsmblks", "uordblks", "fordblks", "keepcost"),
+        )
     )
 
-
-def _file_of(function: object) -> str | None:
-    """The library that a function is from."""
-    found = _Symbol()
-    address = ctypes.cast(function, ctypes.c_void_p)  # type: ignore[arg-type]
-    if not ctypes.CDLL(None).dladdr(address, ctypes.byref(found)) or found.file is None:
-        return None
-    return os.fsdecode(found.file)
+    @property
+    def in_use_bytes(self) -> int:
+        """Of blocks in the heap, and of those that are mapped one by one."""
+        return int(self.uordblks) + int(self.hblkhd)

@@ -71,10 +71,12 @@ soak: $(VENV)/.dev  ## twenty times as many random worlds, and the trials of mem
 	HF_HUB_OFFLINE=1 $(BIN)/python -m tests.integration.load.fair_shares
 	HF_HUB_OFFLINE=1 TEST_EXAMPLES=40000 $(BIN)/python -m pytest tests/integration/cases/test_batches.py --timeout 1800
 
-bench: $(VENV)/.dev  ## beside a raw grpc.aio server, the core alone, and priorities; ten minutes
+bench: $(VENV)/.dev  ## beside a raw grpc.aio server, the core alone, priorities, streams and batches; a quarter of an hour
 	$(BIN)/python -m benchmarks.hot_path
 	$(BIN)/python -m benchmarks.scheduler_core
 	$(BIN)/python -m benchmarks.disb
+	$(BIN)/python -m benchmarks.streams
+	$(BIN)/python -m benchmarks.long_batch
 
 format: $(VENV)/.dev
 	$(BIN)/ruff format .

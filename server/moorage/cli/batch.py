@@ -74,6 +74,8 @@ def submit(  # noqa: PLR0913, PLR0917 an option of the command each
             first = next(read, None)
             ahead = chain(() if first is None else (first,), read)
             with results_in(out, goes_on=bool(batch_id)) as results:
+                if not batch_id:
+                    typer.echo(f"batch {wanted}", err=True)  # needed to come back, however this ends
                 batch = client.batch(wanted, model, ahead, options, after_sequence=results.sequence)
                 _follow(batch, wanted, results, out, as_json=as_json)
     except InputError as error:
